@@ -240,11 +240,12 @@ class Group:
 class GroupState:
     """What a mix may look at when it drafts the next round of a group.
 
-    ``size`` is the number of members the recipe asks for; ``progress`` is the share of the stage's
+    ``visit`` counts how often the prompt was drawn before; ``size`` is the number of members the recipe asks for; ``progress`` is the share of the stage's
     budget that is spent; ``traces`` are those of the earlier rounds, judged where the method needs it.
     """
 
     prompt: Prompt
+    visit: int
     size: int
     progress: float
     demonstrations: tuple[Demonstration, ...] = ()
