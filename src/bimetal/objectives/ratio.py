@@ -1,0 +1,77 @@
+"""p / q: the policy's probability of a token over a denominator; the function is named after q."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from bimetal.core.batch import Batch, PolicyOutput
+
+Ratio = Callable[[Batch, PolicyOutput, Bool[Tensor, "b t"]], Float[Tensor, "b t"]]
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped to +-20 before exp: float32 overflows above 88, and a clip's gradient would become 0 * inf."""
+
+
+def over_old(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    """With q = p_old: importance sampling (PPO, arXiv:1707.06347, section 3).
+
+    Raises:
+        ValueError: The batch holds no old log-probabilities.
+    """
+    return _exp_difference(policy.logprobs, required(batch.old_logprobs, "old_logprobs"), members)
+
+
+def over_sampler(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    """With q = mu, the probability under the engine that wrote the token.
+
+    Raises:
+        ValueError: The batch holds no sampler log-probabilities.
+    """
+    return _exp_difference(policy.logprobs, required(batch.sampler_logprobs, "sampler_logprobs"), members)
+
+
+def over_one(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    """With q = 1: the probability itself, as for demonstrations of an unknown author (LUFFY, arXiv:2504.14945)."""
+    del batch
+    return torch.exp(torch.where(members, policy.logprobs, torch.zeros_like(policy.logprobs)))
+
+
+def over_self(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    """With q = p, detached: always 1, with the gradient of the log-probability."""
+    del batch
+    return _exp_difference(policy.logprobs, policy.logprobs.detach(), members)
+
+
+def sequence_over_old(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    """The geometric mean of the token ratios of a sequence's members, at each of them (GSPO, arXiv:2507.18071, eq. 7).
+
+    Raises:
+        ValueError: The batch holds no old log-probabilities.
+    """
+    old = required(batch.old_logprobs, "old_logprobs")
+    log_ratio = torch.where(members, policy.logprobs - old, torch.zeros_like(old))
+    mean = log_ratio.sum(dim=-1, keepdim=True) / members.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.exp(torch.where(members, mean, torch.zeros_like(old)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+
+
+def required(field: Float[Tensor, "b t"] | None, name: str) -> Float[Tensor, "b t"]:
+    """The field, or an error that says the method forgot to declare its need.
+
+    Raises:
+        ValueError: The field is ``None``.
+    """
+    if field is None:
+        raise ValueError(f"the batch holds no {name}; declare the need in the method's `needs`")
+    return field
+
+
+def _exp_difference(
+    logprobs: Float[Tensor, "b t"], others: Float[Tensor, "b t"], members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    # The input of exp is masked, not its output: a masked infinity would come back as NaN in backward.
+    log_ratio = torch.where(members, logprobs - others, torch.zeros_like(logprobs))
+    return torch.exp(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
