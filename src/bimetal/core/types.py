@@ -157,7 +157,7 @@ class Verdict:
 
     ``reward`` is in [0, 1], and ``None`` exactly when the status is ``UNKNOWN``. ``reason`` is the
     finer status: ok, no_answer, unparseable, timeout, bad_row, verifier_error, infra_error.
-    ``extracted`` is what was graded, as text.
+    ``extracted`` is what was graded, as text. ``detail`` is a sentence for people: what broke.
     """
 
     status: Status
@@ -167,6 +167,7 @@ class Verdict:
     extracted: str | None = None
     verifier: str = ""
     seconds: float = 0.0
+    detail: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a reward that contradicts the status."""
