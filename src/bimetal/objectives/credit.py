@@ -69,9 +69,12 @@ def compared(group: Group, advantage: Advantage, table: Table) -> tuple[Credit, 
 
 def imitation(table: Table) -> CreditRule:
     """Advantage 1 for every trace, judged or not: compares with nothing, so a group of one is enough."""
-    return lifted(
-        lambda group: tuple(Credit(trace_id=t.id, advantage=1.0, weights=members(t, table)) for t in group.traces)
-    )
+    return lifted(lambda group: attended(group, table))
+
+
+def attended(group: Group, table: Table) -> tuple[Credit, ...]:
+    """The credits of one group whose every trace is imitated."""
+    return tuple(Credit(trace_id=t.id, advantage=1.0, weights=members(t, table)) for t in group.traces)
 
 
 def routed(route: Callable[[Group], GroupRule]) -> CreditRule:
