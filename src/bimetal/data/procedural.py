@@ -60,7 +60,7 @@ class LabOptions(Options):
     """Seed of the problems and of the solver's slips."""
 
     instruction: str = ""
-    """Text put on a line of its own after every problem; say here how to answer, for a model that was not shown."""
+    """Text on a line of its own after every problem; says how to answer, to a model that was not shown."""
 
     verbosity: Literal["terse", "full"] = "full"
     """Whether a demonstration shows its steps or the answer line alone."""
@@ -147,8 +147,8 @@ def load_lab(
     problems = _draw_distinct(lab, options.seed, wanted, split)
     if len(problems) < wanted:
         raise ConfigError(
-            f"{lab.name}: count.{split.value} is {wanted}, but only {len(problems)} distinct problems of this "
-            f"difficulty were found in the {split.value} split; lower the count or widen the difficulty"
+            f"{lab.name}: count.{split.value} is {wanted}, but only {len(problems)} distinct problems of "
+            f"this difficulty were found in the {split.value} split; lower the count or widen the difficulty"
         )
     return (_row(lab, options, key, problem) for key, problem in problems.items())
 

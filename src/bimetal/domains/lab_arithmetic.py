@@ -101,10 +101,8 @@ def _draw(options: Config, generator: np.random.Generator) -> Sum | None:
 
     operation = options.operations[int(generator.integers(len(options.operations)))]
     left, right = operand(), operand()
-    if operation == "add":
-        problem = Sum(left, "+", right)
-    else:
-        problem = Sum(max(left, right), "-", min(left, right))
+    low, high = min(left, right), max(left, right)
+    problem = Sum(left, "+", right) if operation == "add" else Sum(high, "-", low)
     return problem if _carries(problem) >= options.least_carries else None
 
 

@@ -45,7 +45,7 @@ def grade_answers(
     return [_grade(item, verifier, shape, read_reference, judge) for item in items]
 
 
-def verdict_of(strict: bool | None, *, lenient: bool | None, extracted: str | None, verifier: str) -> Verdict:
+def verdict_of(*, strict: bool | None, lenient: bool | None, extracted: str | None, verifier: str) -> Verdict:
     """The verdict of a strict and a lenient judgement; ``None`` means that nothing readable was found.
 
     ``extracted`` is kept as text that any file can hold: cut to 200 characters, surrogates escaped.
@@ -66,13 +66,13 @@ def verdict_of(strict: bool | None, *, lenient: bool | None, extracted: str | No
 
 
 def bad_row(message: str, *, verifier: str) -> Verdict:
-    """The verdict of a row whose reference cannot be used; ``extracted`` says why."""
+    """The verdict of a row whose reference cannot be used; ``detail`` says why."""
     return Verdict(
         status=Status.UNKNOWN,
         reward=None,
         reason="bad_row",
-        extracted=storable(message),
         verifier=verifier,
+        detail=storable(message),
     )
 
 
@@ -99,10 +99,10 @@ def _grade(
         return bad_row(str(error), verifier=verifier)
     region = answer_region(item.response)
     if region is None:
-        return verdict_of(None, lenient=None, extracted=None, verifier=verifier)
+        return verdict_of(strict=None, lenient=None, extracted=None, verifier=verifier)
     strict, lenient = strict_answer(region), lenient_answer(region, shape=shape)
     judged = None if strict is None else judge(reference, strict)
     loosely = judged is True or (lenient is not None and judge(reference, lenient))
     return verdict_of(
-        judged, lenient=loosely, extracted=lenient if strict is None else strict, verifier=verifier
+        strict=judged, lenient=loosely, extracted=lenient if strict is None else strict, verifier=verifier
     )
