@@ -71,7 +71,7 @@ class Renderer:
         return ids[: ids.index(self.end_of_turn_id) + 1]
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """The ids as text without special tokens, for people and verifiers; ids without a token are left out."""
+        """The ids as text for people and verifiers, without special tokens and without unknown ids."""
         known = [int(i) for i in token_ids if 0 <= i < self._vocabulary_size]
         # transformers types the result as a list for batches; a flat list of ids gives a string.
         text = self.tokenizer.decode(known, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -133,8 +133,8 @@ class Renderer:
             raise ConfigError(f"{name}: {error}") from error
         if whole[: len(prompt)] != prompt:
             raise ConfigError(
-                f"{name}: the chat template lacks the prefix property; found {whole[: len(prompt)]} where the "
-                f"generation prompt has {prompt}; a response could not be trained where it was sampled; "
+                f"{name}: the chat template lacks the prefix property; found {whole[: len(prompt)]} "
+                f"where the generation prompt has {prompt}; a response could not be trained where it was sampled; "
                 "use a template whose generation prompt begins the assistant's turn"
             )
 
@@ -194,8 +194,8 @@ class Renderer:
         ids = self._plain(control, split_special_tokens=True)
         if not self._control_ids.isdisjoint(ids):
             raise DataError(
-                f"the text spells the control token {control!r}, which this tokenizer cannot write as plain text; "
-                "remove it from the data"
+                f"the text spells the control token {control!r}, which this tokenizer cannot write "
+                "as plain text; remove it from the data"
             )
         return ids
 
