@@ -92,6 +92,11 @@ class Slips:
         self._steps = 0
         self._wrong = 0
 
+    @classmethod
+    def never(cls) -> Slips:
+        """A solver that does not err."""
+        return cls(0.0, Streams(seed=0).generator("slip"))
+
     def choice(self, right: T, wrong: Sequence[T]) -> T:
         """``right``, or at the stated rate one of ``wrong``; where ``wrong`` is empty, always ``right``."""
         self._steps += 1
@@ -201,7 +206,7 @@ def _demonstrate(
         slips = Slips(options.wrong_step_share, generator)
         solution = lab.solve(problem, slips)
         return written(solution, style=options.style), slips.quality
-    right = lab.solve(problem, Slips(0.0, generator)).answer
+    right = lab.solve(problem, Slips.never()).answer
     if generator.random() >= options.wrong_step_share:
         return ANSWER + right, 1.0
     # The answer is the only step shown, so it alone must be wrong at the stated rate.

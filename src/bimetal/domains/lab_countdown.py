@@ -7,9 +7,10 @@ With ``numbers=4`` and ``target=24`` this is the game of 24.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, Self
@@ -101,9 +102,14 @@ def verify(items: Sequence[Item], options: Config, services: Services) -> list[V
 
 
 def _lab(options: Config) -> Lab[Cards]:
+    # The search is the slow part, and few sets of numbers exist.
+    @functools.cache
+    def is_solvable(cards: Cards) -> bool:
+        return _search(_terms(cards), cards.target, options.operations) is not None
+
     return Lab(
         name=NAME,
-        draw=lambda generator: _draw(options, generator),
+        draw=lambda generator: _draw(options, generator, is_solvable=is_solvable),
         key=lambda p: f"{','.join(map(str, sorted(p.numbers)))}={p.target}",
         question=lambda p: f"{' '.join(map(str, p.numbers))} make {p.target}",
         reference=lambda p: {"numbers": list(p.numbers), "target": p.target},
@@ -112,11 +118,13 @@ def _lab(options: Config) -> Lab[Cards]:
     )
 
 
-def _draw(options: Config, generator: np.random.Generator) -> Cards | None:
+def _draw(
+    options: Config, generator: np.random.Generator, *, is_solvable: Callable[[Cards], bool]
+) -> Cards | None:
     numbers = tuple(int(n) for n in generator.integers(1, options.largest + 1, size=options.numbers))
     if options.target != "any":
-        cards = Cards(numbers, options.target)
-        return cards if _search(_terms(cards), options.target, options.operations) is not None else None
+        solvable = is_solvable(Cards(tuple(sorted(numbers)), options.target))
+        return Cards(numbers, options.target) if solvable else None
     value = numbers[0]
     for number in numbers[1:]:
         sign = options.operations[int(generator.integers(len(options.operations)))]
@@ -192,7 +200,8 @@ def _solve(cards: Cards, slips: Slips, operations: Sequence[Operation]) -> Solut
         right = planned if _value(terms, planned) is not None else replace(planned, sign="+")
         useless = (None, _value(terms, right), cards.target)
         wrong = [step for step in _rivals(planned) if _value(terms, step) not in useless]
-        step = slips.choice(right, wrong)
+        familiar = [step for step in wrong if step.sign in operations]
+        step = slips.choice(right, familiar or wrong)
         left_value, right_value = terms[step.left].value, terms[step.right].value
         written.append(f"{left_value}{step.sign}{right_value}={_value(terms, step)}")
         terms = _join(terms, step)
@@ -209,7 +218,12 @@ def _read_reference(reference: JsonValue) -> Cards:
         numbers, target = reference["numbers"], reference["target"]
         if isinstance(numbers, Sequence) and not isinstance(numbers, str):
             cards = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
-            if cards and len(cards) == len(numbers) and isinstance(target, int) and not isinstance(target, bool):
+            if (
+                cards
+                and len(cards) == len(numbers)
+                and isinstance(target, int)
+                and not isinstance(target, bool)
+            ):
                 return Cards(tuple(cards), target)
     raise DataError(
         f'{NAME}: the reference must look like {{"numbers": [3, 5, 8], "target": 6}}; found {reference!r}'
