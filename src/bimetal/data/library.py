@@ -23,7 +23,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """Demonstrations by prompt: ``Library(demonstrations={"math/3": (Demonstration(...), Demonstration(...))})``."""
+    """Demonstrations by prompt: ``Library(demonstrations={"math/3": (Demonstration(...), ...)})``."""
 
     demonstrations: Mapping[PromptId, tuple[Demonstration, ...]]
 
@@ -86,16 +86,15 @@ def step_ends(token_texts: Sequence[str], step: Step) -> tuple[int, ...]:
 
     Tokenizers put the blank after a sentence into either token, so any cut inside the blanks is one.
 
-    >>> step_ends(["3", ".", "5", ".", " Then", " 7", "\\n", "x"], "sentence")
+    >>> step_ends(["3", ".", "5", ".", " Then", " 7", "!", " x"], "sentence")
     (4, 7, 8)
     """
     text = "".join(token_texts)
     inside: set[int] = set()
     for match in _STEP_ENDS[step].finditer(text):
-        first_end = (
-            match.start() + len(match.group().rstrip()) if match.group().rstrip() else match.start() + 1
-        )
-        inside.update(range(first_end, match.end() + 1))
+        # A sentence is over behind its full stop; a line is over behind its line break, one character.
+        ended = len(match.group().rstrip()) or 1
+        inside.update(range(match.start() + ended, match.end() + 1))
     inside.add(len(text))
     offsets = accumulate(map(len, token_texts))
     return tuple(count for count, offset in enumerate(offsets, start=1) if offset in inside)

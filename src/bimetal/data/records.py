@@ -158,7 +158,7 @@ def _require_datasets(options: SourceOptions, missing: str) -> None:
 def _saved(options: SourceOptions, folder: Path) -> Iterator[Row | BadRow]:
     _require_datasets(options, "is a folder saved by datasets")
     with boundary(DataError, f"{options.path}: load the folder saved by datasets"):
-        import datasets  # noqa: PLC0415 - an extra, and slow to import
+        import datasets
 
         loaded = datasets.load_from_disk(str(folder))
     if isinstance(loaded, Mapping):
@@ -183,7 +183,7 @@ def _hub(options: SourceOptions, path: Path) -> Iterator[Row | BadRow]:
         f"(subset {options.subset or 'default'!r}, split {split!r})"
     )
     with boundary(DataError, activity):
-        import datasets  # noqa: PLC0415 - an extra, and slow to import
+        import datasets
 
         loaded = datasets.load_dataset(options.path, options.subset or None, split=split)
         batches = loaded.with_format("arrow").iter(_BATCH_ROWS)

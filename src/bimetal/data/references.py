@@ -1,4 +1,4 @@
-"""Does what the data calls right pass its own verifier? The check at load time (domains rule: references first)."""
+"""Does what the data calls right pass its own verifier? The check at load time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Kind = Literal["reference", "demonstration"]
 class Failure:
     """A response that should be right and was not judged so.
 
-    ``Failure(prompt_id="math/3", kind="demonstration", index=0, verdict=Verdict(...))``; ``index`` counts the
-    prompt's demonstrations and is 0 for the reference.
+    ``Failure(prompt_id="math/3", kind="demonstration", index=0, verdict=Verdict(...))``; ``index`` counts
+    the prompt's demonstrations and is 0 for the reference.
     """
 
     prompt_id: PromptId
@@ -49,7 +49,9 @@ def check_references(
     *,
     write_reference: Callable[[Prompt], str | None] = reference_not_written,
 ) -> ReferenceCheck:
-    """Judge each prompt's reference, written as a response, and its demonstrations; prompts without one are skipped.
+    """Judge each prompt's reference, written as a response, and its demonstrations.
+
+    Prompts without a reference have nothing to be judged by and are skipped.
 
     Args:
         corpus: What was loaded.
@@ -77,7 +79,8 @@ def check_references(
 def _claims(corpus: Corpus, prompt: Prompt, written: str | None) -> list[tuple[Kind, int, str]]:
     claims: list[tuple[Kind, int, str]] = [] if written is None else [("reference", 0, written)]
     demonstrations = corpus.demonstrations.get(prompt.id, ())
-    claims += [("demonstration", index, one.text) for index, one in enumerate(demonstrations)]
+    for index, one in enumerate(demonstrations):
+        claims.append(("demonstration", index, one.text))
     return claims
 
 
