@@ -71,8 +71,8 @@ class Budget:
         if not currency.is_counted:
             counted = ", ".join(c for c in Currency if c.is_counted)
             raise ConfigError(
-                f"budget currency {currency.value!r} is measured, not counted, so runs could not be repeated; "
-                f"choose one of: {counted}; set a wall-time cap to end a run after some hours"
+                f"budget currency {currency.value!r} is measured, not counted, so no run could be repeated; "
+                f"choose one of: {counted}; or set a wall-time cap to end a run after some hours"
             )
         if type(limit) is not int or limit < 1:
             raise ConfigError(
@@ -181,16 +181,16 @@ class Budget:
         """
         if state.get("currency") != self._currency.value:
             raise CheckpointError(
-                f"the checkpoint's budget counts {state.get('currency')!r}, this run's {self._currency.value!r}; "
-                "resume with the recipe the run was started with"
+                f"the checkpoint's budget counts {state.get('currency')!r}, "
+                f"this run's {self._currency.value!r}; resume with the recipe the run was started with"
             )
         spent = cast("Mapping[str, int | float]", state["spent"])
         stage = cast("int", state["stage"])
         missing = [c.value for c in Currency if c.value not in spent]
         if missing or not 0 <= stage < len(self._ends):
             raise CheckpointError(
-                f"the checkpoint's budget does not fit this run: currencies missing: {missing}, stage {stage} of "
-                f"{len(self._ends)}; resume with the recipe the run was started with"
+                f"the checkpoint's budget does not fit this run: currencies missing: {missing}, "
+                f"stage {stage} of {len(self._ends)}; resume with the recipe the run was started with"
             )
         self._spent = {c: int(spent[c]) if c.is_counted else float(spent[c]) for c in Currency}
         self._stage, self._stage_start = stage, cast("int", state["stage_start"])
