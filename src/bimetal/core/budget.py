@@ -54,8 +54,8 @@ class Budget:
         limit: int,
         *,
         currency: Currency = Currency.FLOPS,
-        shares: Sequence[float] = (1,),
-        wall_limit_seconds: float = math.inf,
+        shares: Sequence[int | float] = (1,),
+        wall_limit_seconds: int | float = math.inf,
     ) -> None:
         """Start unspent, in the first stage.
 
@@ -204,7 +204,7 @@ def _share(part: int, whole: int) -> float:
     return min(1.0, part / whole) if whole > 0 else 1.0
 
 
-def _stage_ends(limit: int, shares: Sequence[float]) -> tuple[int, ...]:
+def _stage_ends(limit: int, shares: Sequence[int | float]) -> tuple[int, ...]:
     """Where each stage ends; exact arithmetic, so that the last one ends at the limit."""
     parts = [Fraction(s) for s in shares]
     whole = sum(parts)

@@ -22,7 +22,7 @@ Number = int | float | Fraction
 _NAME = re.compile(r"[a-z][a-z0-9_]*(?:/[A-Za-z0-9_][A-Za-z0-9_.\-]*)+")
 
 
-def exact(value: float | Fraction) -> Number:
+def exact(value: Number) -> Number:
     """The same number in the form in which sums are kept.
 
     >>> exact(3), exact(2.0), exact(0.5), exact(float("inf"))
@@ -104,7 +104,7 @@ class Total:
         return Total(_plus(self.sum, other.sum))
 
     @property
-    def value(self) -> float:
+    def value(self) -> int | float:
         """The total, an ``int`` where it is whole."""
         return self.sum if isinstance(self.sum, int) else _as_float(self.sum)
 
@@ -117,7 +117,7 @@ class Extreme:
     5.0
     """
 
-    value: float
+    value: int | float
     kind: Literal["min", "max"]
 
     def __add__(self, other: Extreme) -> Extreme:
@@ -185,19 +185,19 @@ class Metrics(Mapping[str, Observation]):
             )
         self._found[name] = both
 
-    def mean(self, name: str, total: float | Fraction, *, count: float | Fraction = 1) -> None:
+    def mean(self, name: str, total: Number, *, count: Number = 1) -> None:
         """Merge ``count`` observations that add up to ``total`` into a mean."""
         self.add(name, Metric(total, count))
 
-    def total(self, name: str, amount: float | Fraction) -> None:
+    def total(self, name: str, amount: Number) -> None:
         """Add an amount to a total."""
         self.add(name, Total(amount))
 
-    def smallest(self, name: str, value: float) -> None:
+    def smallest(self, name: str, value: int | float) -> None:
         """Merge an observation into a minimum."""
         self.add(name, Extreme(value, "min"))
 
-    def largest(self, name: str, value: float) -> None:
+    def largest(self, name: str, value: int | float) -> None:
         """Merge an observation into a maximum."""
         self.add(name, Extreme(value, "max"))
 
@@ -208,7 +208,7 @@ class Metrics(Mapping[str, Observation]):
             both.add(name, observation)
         return both
 
-    def value(self, name: str) -> float | None:
+    def value(self, name: str) -> int | float | None:
         """The number to display; ``None`` where nothing was observed or the name is absent."""
         observation = self._found.get(name)
         return None if observation is None else observation.value

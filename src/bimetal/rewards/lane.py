@@ -27,9 +27,9 @@ class Limits:
     ``load_seconds`` is for starting a worker and for importing a verifier, which no answer is blamed for.
     """
 
-    time_limit_seconds: float
-    grace_seconds: float = 5.0
-    load_seconds: float = 120.0
+    time_limit_seconds: int | float
+    grace_seconds: int | float = 5.0
+    load_seconds: int | float = 120.0
     memory_bytes: int = 4 * 2**30
     recycle_after: int = 10_000
 

@@ -65,7 +65,7 @@ class VerifierPool:
     def __init__(
         self,
         workers: int,
-        time_limit_seconds: float,
+        time_limit_seconds: int | float,
         *,
         limits: Limits | None = None,
         base: Path | None = None,
