@@ -134,8 +134,8 @@ class Renderer:
         if whole[: len(prompt)] != prompt:
             raise ConfigError(
                 f"{name}: the chat template lacks the prefix property; found {whole[: len(prompt)]} "
-                f"where the generation prompt has {prompt}; a response could not be trained where it was sampled; "
-                "use a template whose generation prompt begins the assistant's turn"
+                f"where the generation prompt has {prompt}; a response could not be trained where it "
+                "was sampled; use a template whose generation prompt begins the assistant's turn"
             )
 
     def _check_roles(self, name: str, roles: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bimetal.core.types import Finish
 
@@ -72,6 +72,7 @@ class Health:
     detail: str = ""
 
 
+@runtime_checkable
 class Backend(Protocol):
     """A generation engine."""
 

@@ -104,7 +104,8 @@ def inverse_cdf(probabilities: Float[Tensor, "b v"], noise: Float[Tensor, " b"])
     total = cumulative[:, -1:].contiguous()
     tokens = torch.searchsorted(cumulative, noise.unsqueeze(1) * total, right=True)
     last = torch.searchsorted(cumulative, total)
-    return torch.minimum(tokens, last).squeeze(1)
+    # Where a probability is NaN both searches run off the end; the caller sees a NaN log-probability.
+    return torch.minimum(tokens, last).clamp(max=probabilities.shape[1] - 1).squeeze(1)
 
 
 def _truncated(logprobs: Float[Tensor, "b v"], rules: Rules) -> Float[Tensor, "b v"]:
