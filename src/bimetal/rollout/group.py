@@ -76,6 +76,7 @@ class GroupMaker:
     journal: Journal
     streams: Streams
     rendered: dict[PromptId, tuple[int, ...]]
+    prompt_limit: int
 
     def make(self, draws: Sequence[Draw], order: Order, *, batch: int, progress: float) -> tuple[Group, ...]:
         """One group per draw, in order; a mix that drafts nothing gives a group without traces.
@@ -146,7 +147,13 @@ class GroupMaker:
         """A trace that holds its prompt and what is taken from the demonstration."""
         prompt = state.prompt
         if prompt.id not in self.rendered:
-            self.rendered[prompt.id] = self.rendering.prompt_ids(prompt.messages)
+            ids = self.rendering.prompt_ids(prompt.messages)
+            if len(ids) > self.prompt_limit:
+                raise RolloutError(
+                    f"prompt {prompt.id} has {len(ids)} tokens, above the limit of {self.prompt_limit}; "
+                    "raise trainer.max_prompt_tokens or remove the row"
+                )
+            self.rendered[prompt.id] = ids
         head = Segment(origin=Origin.PROMPT, token_ids=self.rendered[prompt.id])
         shown = self._shown(state, draft)
         return Trace(

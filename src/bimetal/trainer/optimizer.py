@@ -66,13 +66,13 @@ class RoleOptimizer:
             else torch.optim.SGD(groups, lr=rate.peak)
         )
 
-    def step(self, gradients: Gradients, *, progress: float) -> tuple[float, float]:
-        """Clip, apply, and forget the gradient.
+    def step(self, gradients: Gradients, *, norm: float, progress: float) -> float:
+        """Clip by the gradient's ``norm``, apply, and forget the gradient.
 
         Returns:
-            The gradient's norm before clipping, and the learning rate that was used.
+            The learning rate that was used.
         """
-        norm, rate = gradients.norm(), self.rate.at(progress)
+        rate = self.rate.at(progress)
         factor = min(1.0, self.clip_norm / norm) if norm > 0 else 1.0
         for name, parameter in self.parameters.items():
             gradient = gradients.parts[name]
@@ -81,7 +81,7 @@ class RoleOptimizer:
             group["lr"] = rate
         self.inner.step()
         self.inner.zero_grad(set_to_none=True)
-        return norm, rate
+        return rate
 
     def tensors(self) -> dict[str, Tensor]:
         """The optimizer's state as named tensors, for a checkpoint."""

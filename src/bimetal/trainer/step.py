@@ -7,6 +7,7 @@ the whole step, so no cut of the batch changes it (design contract C1).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ from bimetal.trainer.policy import ENTROPY, CausalPolicy, Other
 from bimetal.trainer.roles import CRITIC, POLICY, Models, Role
 
 STEP = "step"
+SOURCES = (Origin.DEMONSTRATION, Origin.POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +42,8 @@ class StepShape:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One named batch: its rows, their shares in the whole step, and this rank's pieces."""
+class Work:
+    """One named batch: its rows, their shares in the whole step, and the pieces of it that this rank runs."""
 
     batch: Batch
     shares: Shares
@@ -54,11 +56,12 @@ class StepAsk:
 
     models: Models
     method: Method
-    work: Mapping[str, _Work]
+    work: Mapping[str, Work]
     coefficients: Mapping[str, float]
     ranks: Ranks
     shape: StepShape
-    watched: dict[str, Metrics] = field(default_factory=dict)
+    watched: Metrics = field(default_factory=Metrics)
+    seen: set[str] = field(default_factory=set)
 
     def roles(self) -> tuple[str, ...]:
         """The trained roles that some term reads."""
@@ -83,13 +86,13 @@ class StepAsk:
         parts = work.shares if origin is None else _only_origin(work, origin)
         for parameter in owner.parameters.values():
             parameter.grad = None
-        key = ",".join(sorted(t.name for t in chosen))
-        watch = Metrics() if batch == STEP and origin is None and key not in self.watched else None
+        # A rule may ask for a term more than once, alone and among others; its loss is reported once.
+        reported = batch == STEP and origin is None
+        watch = {t.name for t in chosen} - self.seen if reported else set[str]()
+        self.seen |= watch
         broken: list[str] = []
         for piece in work.pieces:
             broken += self._backward(chosen, work.batch, parts, piece=piece, runner=runner, owner=owner, watch=watch)
-        if watch is not None:
-            self.watched[key] = watch
         found = Gradients({name: _taken(p) for name, p in owner.parameters.items()})
         if runner.module is None or not is_sharded(runner.module):
             self.ranks.sum_in_place(list(found.parts.values()))
@@ -105,7 +108,7 @@ class StepAsk:
         piece: Piece,
         runner: Role,
         owner: Role,
-        watch: Metrics | None,
+        watch: Collection[str],
     ) -> list[str]:
         """Add one piece's gradient; returns descriptions of what is not finite."""
         device = self.models.device
@@ -121,8 +124,8 @@ class StepAsk:
             # One update per roll-out batch: the old policy is the policy, so its log-probabilities cost nothing.
             rows = rows.with_fields(old_logprobs=output.logprobs.detach())
         loss, pieces = evaluate(terms, rows, output, step_shares=local, coefficients=self.coefficients)
-        if piece.live and watch is not None:
-            _watch(watch, terms, rows, output=output, parts=pieces)
+        if piece.live and watch:
+            _watch(self.watched, [t for t in terms if t.name in watch], rows, output=output, parts=pieces)
         if is_sharded(runner.module):
             loss.backward()
         else:
@@ -204,23 +207,34 @@ def take_step(
     )
     gradients = method.update.gradients(ask)
     metrics = merge(
-        Metrics.from_state(state) for state in ranks.gather(merge(ask.watched.values()).to_state())  # type: ignore[arg-type]
+        Metrics.from_state(state) for state in ranks.gather(ask.watched.to_state())  # type: ignore[arg-type]
     )
     if shape.compare_sources:
         compare_sources(ask, batches[STEP], metrics)
+    norms = {name: gradient.norm() for name, gradient in gradients.items()}
+    _refuse_non_finite_rule(norms, shape)
     for name, gradient in gradients.items():
-        _apply(models[name], method, gradient, progress=progress, metrics=metrics)
+        _apply(models[name], method, gradient, norm=norms[name], progress=progress, metrics=metrics)
     for name, value in coefficients.items():
         metrics.mean(f"controller/{name}", value)
     return metrics
 
 
+def passes_of(models: Models, method: Method, batch: Batch, shape: StepShape) -> dict[str, int]:
+    """Forward-and-backward passes over each trace, by role, that ``take_step`` makes with a plain update."""
+    read = {term.role for term in method.terms}
+    passes = {role: 1 for role in models.trained if role in read}
+    if shape.compare_sources and _has_both_sources(batch):
+        passes[POLICY] += 2
+    return passes
+
+
 def compare_sources(ask: StepAsk, batch: Batch, metrics: Metrics) -> None:
     """How much of the policy's gradient comes from demonstrations and from rollouts, and their cosine."""
     norms, found = {}, {}
-    for origin in (Origin.DEMONSTRATION, Origin.POLICY):
-        if not bool((batch.mask & (batch.origin == ORIGIN_CODES[origin])).any()):
-            return
+    if not _has_both_sources(batch):
+        return
+    for origin in SOURCES:
         found[origin] = ask.gradients(origin=origin)
         norms[origin] = found[origin].norm()
     total = norms[Origin.DEMONSTRATION] + norms[Origin.POLICY]
@@ -235,20 +249,36 @@ def compare_sources(ask: StepAsk, batch: Batch, metrics: Metrics) -> None:
         )
 
 
-def _work(method: Method, batch: Batch, shape: StepShape, ranks: Ranks) -> _Work:
+def _has_both_sources(batch: Batch) -> bool:
+    return all(bool((batch.mask & (batch.origin == ORIGIN_CODES[origin])).any()) for origin in SOURCES)
+
+
+def _work(method: Method, batch: Batch, shape: StepShape, ranks: Ranks) -> Work:
     lengths = [int(n) for n in batch.attention.sum(dim=1)]
     groups = [int(g) for g in batch.group] if Need.WHOLE_GROUPS in method.needs else None
     lists = cut(lengths, tokens=shape.micro_batch_tokens, ranks=ranks.size, groups=groups)
-    return _Work(batch, shares(method.terms, batch), lists[ranks.rank])
+    return Work(batch, shares(method.terms, batch), lists[ranks.rank])
 
 
-def _apply(role: Role, method: Method, gradient: Gradients, *, progress: float, metrics: Metrics) -> None:
+def _refuse_non_finite_rule(norms: Mapping[str, float], shape: StepShape) -> None:
+    """What the update rule made of finite gradients must be finite too, for every role, before one moves."""
+    bad = sorted(name for name, norm in norms.items() if not math.isfinite(norm))
+    if bad:
+        raise NonFiniteError(
+            f"step {shape.number}: not finite: the gradient that the update rule made for {', '.join(bad)}. The "
+            "optimizer has not moved. Look for a division by a zero norm in the rule; the last checkpoint is intact"
+        )
+
+
+def _apply(
+    role: Role, method: Method, gradient: Gradients, *, norm: float, progress: float, metrics: Metrics
+) -> None:
     if role.optimizer is None:
         raise ValueError(f"the update rule gave a gradient to role {role.name!r}, which does not train")
     before = {}
     if method.update.parameters is not None:
         before = {name: p.detach().clone() for name, p in role.parameters.items()}
-    norm, rate = role.optimizer.step(gradient, progress=progress)
+    rate = role.optimizer.step(gradient, norm=norm, progress=progress)
     if method.update.parameters is not None:
         with torch.no_grad():
             method.update.parameters(Change(role.name, before, {n: p.data for n, p in role.parameters.items()}))
@@ -257,7 +287,7 @@ def _apply(role: Role, method: Method, gradient: Gradients, *, progress: float, 
     metrics.mean(f"optimizer/{prefix}learning_rate", rate)
 
 
-def _only_origin(work: _Work, origin: Origin) -> Shares:
+def _only_origin(work: Work, origin: Origin) -> Shares:
     chosen = work.batch.origin == ORIGIN_CODES[origin]
     return {name: part * chosen for name, part in work.shares.items()}
 

@@ -1,0 +1,259 @@
+"""What a run learns from: prompts by stream, their demonstrations, and who judges each domain.
+
+Everything that can be wrong with it - too long, without reference, without demonstrations - is found
+here, before a weight is touched (design contract C8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bimetal.config.load import validate_entry
+from bimetal.config.options import Options
+from bimetal.config.schema import DomainOptions, Recipe
+from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file
+from bimetal.core.errors import ConfigError, DataError, unknown_name
+from bimetal.core.types import Demonstration, GroupState, JsonValue, Prompt, PromptId, Split, Stream
+from bimetal.data.corpus import BadRow, Corpus, write_set_aside
+from bimetal.data.library import Library
+from bimetal.data.records import load_data
+from bimetal.objectives.method import Method, Need
+from bimetal.rollout.curriculum import Candidate
+from bimetal.rollout.group import Rendering
+
+SHOWN = 3
+"""How many offending rows a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referee:
+    """Who judges one domain: a catalogue entry (or local file) and the options of its ``Config``."""
+
+    entry: str
+    options: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workset:
+    """All prompts of a run.
+
+    ``pools`` maps a prompt to the pool it is drawn from and that pool's weight. ``notes`` say in words what was
+    done with the data, ``bad_rows`` what was set aside, ``fingerprint`` is a hash of everything.
+    """
+
+    prompts: Mapping[PromptId, Prompt]
+    library: Library
+    pools: Mapping[PromptId, tuple[str, float]]
+    referees: Mapping[str, Referee]
+    distinct: Mapping[str, int]
+    bad_rows: tuple[BadRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    domains: Mapping[str, tuple[Entry, Options]] = field(default_factory=dict)
+
+    def candidates(self, stream: Stream, keep: Callable[[Prompt], bool]) -> list[Candidate]:
+        """The prompts of one stream that a curriculum may draw."""
+        return [
+            Candidate(
+                prompt_id=p.id, pool=self.pools[p.id][0], weight=self.pools[p.id][1], difficulty=p.difficulty
+            )
+            for p in self.prompts.values()
+            if p.stream is stream and keep(p)
+        ]
+
+    def held_out(self, split: Split, domain: str, count: int) -> list[Prompt]:
+        """Up to ``count`` problems of a procedural domain's other split; none where the domain has no generator."""
+        entry, options = self.domains[domain]
+        if not hasattr(entry.module, "load"):
+            return []
+        found: list[Prompt] = []
+        for prompt, _ in entry.module.load(options, split):
+            if len(found) == count:
+                break
+            found.append(_named(prompt, domain, self.referees[domain].entry))
+        return found
+
+
+def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
+    """Load and generate everything the recipe names.
+
+    Raises:
+        ConfigError: A domain is unknown or refuses its options.
+        DataError: A source cannot be read or has bad rows.
+    """
+    prompts: dict[PromptId, Prompt] = {}
+    demonstrations: dict[PromptId, tuple[Demonstration, ...]] = {}
+    pools: dict[PromptId, tuple[str, float]] = {}
+    domains, referees = open_domains(recipe, base=base, code=code)
+    for key, (entry, options) in domains.items():
+        for prompt, shown in entry.module.load(options, Split.TRAIN) if hasattr(entry.module, "load") else ():
+            named = _named(prompt, key, recipe.domain[key].name)
+            prompts[named.id] = named
+            pools[named.id] = key, recipe.domain[key].weight
+            if shown:
+                demonstrations[named.id] = tuple(replace(d, prompt_id=named.id) for d in shown)
+    corpus = load_data(recipe.data, base=base) if recipe.data.sources else Corpus(prompts=())
+    for prompt in corpus.prompts:
+        if prompt.id in prompts:
+            raise DataError(f"prompt id {prompt.id!r} of {corpus.places.get(prompt.id)} is also a generated problem's")
+        if prompt.domain and prompt.domain not in domains:
+            raise ConfigError(
+                f"prompts of the data name domain {prompt.domain!r}, which has no [domain.{prompt.domain}] table; "
+                f"add one (known here: {', '.join(sorted(domains)) or 'none'})"
+            )
+        prompts[prompt.id] = prompt
+        pools[prompt.id] = f"{prompt.source or 'data'}/{prompt.domain or 'none'}", corpus.weight_of(prompt.id)
+        if found := corpus.demonstrations.get(prompt.id):
+            demonstrations[prompt.id] = found
+    if not prompts:
+        raise DataError("the recipe has no prompts; give a [domain.NAME] with problems or a [[data.sources]]")
+    whole = Corpus(prompts=tuple(prompts.values()), demonstrations=demonstrations)
+    return Workset(
+        prompts=prompts, library=Library(demonstrations=demonstrations), pools=pools, referees=referees,
+        distinct=_distinct(prompts.values()), bad_rows=corpus.bad_rows, notes=corpus.formats,
+        fingerprint=whole.fingerprint, domains=domains,
+    )
+
+
+def open_domains(
+    recipe: Recipe, *, base: Path, code: LocalCode
+) -> tuple[dict[str, tuple[Entry, Options]], dict[str, Referee]]:
+    """Every domain table of the recipe: its module with checked options, and its referee."""
+    domains: dict[str, tuple[Entry, Options]] = {}
+    referees: dict[str, Referee] = {}
+    for key, table in recipe.domain.items():
+        referees[key] = Referee(entry=table.name, options=table.own)
+        if is_local_file(table.name):
+            continue  # A user's file is never run in this process; its worker checks it.
+        entry = find("domains", table.name, base=base, code=code)
+        domains[key] = entry, _options(entry, table, key)
+    return domains, referees
+
+
+def keep_fitting(
+    work: Workset, rendering: Rendering, *, prompt_limit: int, response_limit: int, on_bad_rows: str, folder: Path
+) -> Workset:
+    """The prompts and demonstrations that fit the run's token limits.
+
+    Raises:
+        DataError: Some do not, and ``on_bad_rows`` is "stop".
+    """
+    bad: list[BadRow] = []
+    prompts: dict[PromptId, Prompt] = {}
+    kept: dict[PromptId, tuple[Demonstration, ...]] = {}
+    overhead = len(rendering.prompt_ids(next(iter(work.prompts.values())).messages[-1:]))
+    for prompt in work.prompts.values():
+        reason = _too_long_prompt(prompt, rendering, prompt_limit, overhead)
+        if reason:
+            bad.append(_bad(prompt, reason))
+            continue
+        prompts[prompt.id] = prompt
+        fitting = []
+        for demonstration in work.library.of(prompt.id):
+            reason = _too_long_response(demonstration, rendering, response_limit)
+            if reason:
+                bad.append(_bad(prompt, reason))
+            else:
+                fitting.append(demonstration)
+        if fitting:
+            kept[prompt.id] = tuple(fitting)
+    if bad and on_bad_rows == "stop":
+        shown = "\n".join(f"  {row.file}: {row.reason}" for row in bad[:SHOWN])
+        raise DataError(
+            f"{len(bad)} prompts or demonstrations are too long, the first:\n{shown}\nraise trainer.max_prompt_tokens "
+            'or trainer.max_response_tokens, or set data.on_bad_rows = "set_aside"'
+        )
+    rows = (*work.bad_rows, *bad)
+    if rows:
+        write_set_aside(Corpus(prompts=(), bad_rows=rows), folder)
+    return replace(work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=rows)
+
+
+def check_needs(work: Workset, method: Method, *, where: str, group_size: int, demonstration_prompts: int) -> None:
+    """Refuse a stage whose method needs what the data lacks.
+
+    Raises:
+        ConfigError: Demonstrations, author's log-probabilities, or a usable group are missing.
+        DataError: Prompts that would be judged have no reference.
+    """
+    main = [p for p in work.prompts.values() if p.stream is Stream.MAIN]
+    drafts = [(p, method.mix(state_of(work, p, group_size))) for p in main]
+    shown = any(d.prefix_fraction > 0 for _, some in drafts for d in some)
+    if Need.DEMONSTRATIONS in method.needs and not shown and not demonstration_prompts:
+        raise ConfigError(
+            f"{where}: the method learns from demonstrations, and none would be drawn; found "
+            f"{len(work.library.demonstrations)} prompts with demonstrations. Give data with demonstrations "
+            f"(or, for a second stream, set {where}.demonstration_prompts above 0)"
+        )
+    lenders = [p for p in work.prompts.values() if work.library.of(p.id)]
+    if demonstration_prompts and not lenders:
+        raise ConfigError(f"{where}.demonstration_prompts is {demonstration_prompts}, but no prompt has a demonstration")
+    if Need.AUTHOR in method.needs and any(
+        d.author_logprobs is None for p in lenders for d in work.library.of(p.id)
+    ):
+        raise ConfigError(
+            f"{where}: the method needs the log-probabilities of the demonstrations' author; some rows have none "
+            "(fields token_ids and author_logprobs)"
+        )
+    if Need.REWARD in method.needs:
+        _check_references(work, [p for p, some in drafts if some], where)
+    if not any(some for _, some in drafts):
+        raise ConfigError(f"{where}: the method would draw none of the {len(main)} prompts; found no demonstrations")
+
+
+def state_of(work: Workset, prompt: Prompt, size: int) -> GroupState:
+    """The empty group of a prompt, as a mix sees it first."""
+    return GroupState(prompt=prompt, visit=0, size=size, progress=0.0, demonstrations=work.library.of(prompt.id))
+
+
+def _check_references(work: Workset, judged: Sequence[Prompt], where: str) -> None:
+    without = [p for p in judged if p.reference is None]
+    if without:
+        raise DataError(
+            f"{where}: the method needs a reward, and {len(without)} of {len(judged)} prompts have no reference, "
+            f"the first: {', '.join(p.id for p in without[:SHOWN])}. Give references, or use a method that needs none"
+        )
+    homeless = [p for p in judged if p.domain not in work.referees]
+    if homeless:
+        raise unknown_name("domain of prompt " + homeless[0].id, homeless[0].domain, work.referees)
+
+
+def _options(entry: Entry, table: DomainOptions, key: str) -> Options:
+    own = {**entry.options, **table.own}
+    return validate_entry("domain", own, config_class=entry.module.Config, path=f"domain.{key}")
+
+
+def _named(prompt: Prompt, key: str, entry: str) -> Prompt:
+    """The prompt under its table's name, which may differ from the entry's."""
+    if key == entry:
+        return prompt
+    return replace(prompt, domain=key, id=PromptId(f"{key}/{prompt.id.removeprefix(entry + '/')}"))
+
+
+def _too_long_prompt(prompt: Prompt, rendering: Rendering, limit: int, overhead: int) -> str:
+    # A token is at least a byte, so a prompt of few bytes need not be rendered to be known as short.
+    size = sum(len(m.content.encode("utf-8", "surrogatepass")) + len(m.role) for m in prompt.messages)
+    if size + (overhead + 8) * len(prompt.messages) <= limit:
+        return ""
+    count = len(rendering.prompt_ids(prompt.messages))
+    return "" if count <= limit else f"the rendered prompt has {count} tokens; the limit is {limit}"
+
+
+def _too_long_response(demonstration: Demonstration, rendering: Rendering, limit: int) -> str:
+    if demonstration.token_ids is None and len(demonstration.text.encode("utf-8", "surrogatepass")) + 1 <= limit:
+        return ""
+    ids = demonstration.token_ids or rendering.response_ids(demonstration.text)
+    return "" if len(ids) <= limit else f"a demonstration has {len(ids)} tokens; the limit is {limit}"
+
+
+def _bad(prompt: Prompt, reason: str) -> BadRow:
+    return BadRow(file=prompt.id, row=0, reason=reason, excerpt=ascii(prompt.messages[-1].content[:120]), unit="prompt")
+
+
+def _distinct(prompts: Iterable[Prompt]) -> dict[str, int]:
+    found: dict[str, set[str]] = {}
+    for prompt in prompts:
+        found.setdefault(prompt.domain, set()).add(prompt.problem or prompt.id)
+    return {domain: len(keys) for domain, keys in found.items()}
