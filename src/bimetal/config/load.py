@@ -207,7 +207,7 @@ def _copied_value(value: object) -> object:
 def _with_derived_names(written: Mapping[str, object]) -> Table:
     """Fill in the run folder, a domain's entry and a stage's name where the file leaves them out."""
     result = _copied(written)
-    if isinstance(result.get("name"), str):
+    if "name" in result:
         result.setdefault("output", f"runs/{result['name']}")
     domains = result.get("domain")
     for key, entry in cast("Table", domains).items() if isinstance(domains, dict) else ():
