@@ -120,12 +120,14 @@ class Slips:
 class Lab(Generic[P]):
     """What a lab domain tells this module; ``P`` is the domain's own record of a problem.
 
-    ``draw`` returns ``None`` for a draw it rejects. ``key`` is equal for problems that are the same.
+    ``draw`` returns ``None`` for a draw it rejects. ``key`` names one prompt; ``problem`` is equal for
+    prompts that are the same problem in another wording, and decides the split.
     """
 
     name: str
     draw: Callable[[np.random.Generator], P | None]
     key: Callable[[P], str]
+    problem: Callable[[P], str]
     question: Callable[[P], str]
     reference: Callable[[P], JsonValue]
     difficulty: Callable[[P], float]
@@ -149,10 +151,10 @@ def load_lab(
         ConfigError: The difficulty leaves fewer distinct problems than the split should hold.
     """
     wanted = options.count.of(split)
-    problems = _draw_distinct(lab, options.seed, wanted, split)
+    problems = _draw_split(lab, options.seed, wanted, split)
     if len(problems) < wanted:
         raise ConfigError(
-            f"{lab.name}: count.{split.value} is {wanted}, but only {len(problems)} distinct problems of "
+            f"{lab.name}: count.{split.value} is {wanted}, but only {len(problems)} distinct prompts of "
             f"this difficulty were found in the {split.value} split; lower the count or widen the difficulty"
         )
     return (_row(lab, options, key, problem) for key, problem in problems.items())
@@ -160,21 +162,30 @@ def load_lab(
 
 def distinct_found(lab: Lab[P], seed: int, *, limit: int) -> int:
     """How many distinct problems drawing finds, all splits together: all there are, or ``limit``."""
-    return len(_draw_distinct(lab, seed, limit, None))
+    generator = Streams(seed=seed).generator("problem", lab.name, "all")
+    return len(_draw_distinct(lab, lab.problem, generator=generator, limit=limit))
 
 
-def _draw_distinct(lab: Lab[P], seed: int, wanted: int, split: Split | None) -> dict[str, P]:
-    generator = Streams(seed=seed).generator("problem", lab.name, "all" if split is None else split.value)
+def _draw_split(lab: Lab[P], seed: int, wanted: int, split: Split) -> dict[str, P]:
+    def key(problem: P) -> str | None:
+        return lab.key(problem) if split_of(lab.name, lab.problem(problem)) is split else None
+
+    generator = Streams(seed=seed).generator("problem", lab.name, split.value)
+    return _draw_distinct(lab, key, generator=generator, limit=wanted)
+
+
+def _draw_distinct(
+    lab: Lab[P], key: Callable[[P], str | None], *, generator: np.random.Generator, limit: int
+) -> dict[str, P]:
+    """Problems by key, in the order they were first drawn; those without a key are passed over."""
     found: dict[str, P] = {}
     misses = 0
-    while len(found) < wanted and misses < MAX_MISSES:
-        problem = lab.draw(generator)
+    while len(found) < limit and misses < MAX_MISSES:
         misses += 1
-        if problem is None:
-            continue
-        key = lab.key(problem)
-        if key not in found and (split is None or split_of(lab.name, key) is split):
-            found[key] = problem
+        problem = lab.draw(generator)
+        name = None if problem is None else key(problem)
+        if problem is not None and name is not None and name not in found:
+            found[name] = problem
             misses = 0
     return found
 
@@ -188,7 +199,7 @@ def _row(lab: Lab[P], options: LabOptions, key: str, problem: P) -> tuple[Prompt
         messages=(Message(role="user", content="\n".join(filter(None, (question, options.instruction)))),),
         reference=lab.reference(problem),
         difficulty=lab.difficulty(problem),
-        problem=key,
+        problem=lab.problem(problem),
         source="lab",
     )
     streams = Streams(seed=options.seed)

@@ -87,6 +87,7 @@ def _lab(options: Config) -> Lab[Sum]:
         name=NAME,
         draw=lambda generator: _draw(options, generator),
         key=_key,
+        problem=_key,
         question=lambda p: f"{p.left}{p.sign}{p.right}=?",
         reference=lambda p: str(p.value),
         difficulty=lambda p: float(_carries(p)),

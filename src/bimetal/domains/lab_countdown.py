@@ -110,12 +110,17 @@ def _lab(options: Config) -> Lab[Cards]:
     return Lab(
         name=NAME,
         draw=lambda generator: _draw(options, generator, is_solvable=is_solvable),
-        key=lambda p: f"{','.join(map(str, sorted(p.numbers)))}={p.target}",
+        key=_key,
+        problem=_key,
         question=lambda p: f"{' '.join(map(str, p.numbers))} make {p.target}",
         reference=lambda p: {"numbers": list(p.numbers), "target": p.target},
         difficulty=lambda p: float(len(p.numbers)),
         solve=lambda p, slips: _solve(p, slips, options.operations),
     )
+
+
+def _key(problem: Cards) -> str:
+    return f"{','.join(map(str, sorted(problem.numbers)))}={problem.target}"
 
 
 def _draw(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -110,7 +109,8 @@ def _lab(options: Config) -> Lab[Program]:
     return Lab(
         name=NAME,
         draw=lambda generator: _draw(options, generator),
-        key=lambda p: str(p).replace(" ", ""),
+        key=_key,
+        problem=_key,
         question=str,
         reference=lambda p: str(_states(p)[-1][p.asked]),
         difficulty=lambda p: float(len(p.steps)),
@@ -118,27 +118,41 @@ def _lab(options: Config) -> Lab[Program]:
     )
 
 
+def _key(problem: Program) -> str:
+    return str(problem).replace(" ", "")
+
+
 def _draw(options: Config, generator: np.random.Generator) -> Program | None:
-    def below(count: int) -> int:
-        return int(generator.integers(count))
+    start = tuple(int(value) for value in generator.integers(10, size=options.registers))
+    state, steps = start, list[Step]()
+    for _ in range(options.steps):
+        following = _draw_step(options, state, generator)
+        if following is None:
+            return None
+        steps.append(following)
+        state = _after(state, following)
+    asked = int(generator.integers(options.registers))
+    sums = sum(step.kind in ("add", "subtract") for step in steps)
+    is_changed = state[asked] != start[asked]
+    return Program(start, tuple(steps), asked) if is_changed and sums >= options.least_sums else None
 
-    def step() -> Step:
-        kind = options.kinds[below(len(options.kinds))]
-        target, offset = below(options.registers), 1 + below(options.registers - 1)
-        source = (target + offset) % options.registers
+
+def _draw_step(options: Config, state: State, generator: np.random.Generator) -> Step | None:
+    """A step that changes the state and stays in range, or ``None`` where twenty tries found none."""
+    for shares in generator.random((20, 5)).tolist():
+        kind = options.kinds[int(shares[0] * len(options.kinds))]
+        target = int(shares[1] * options.registers)
+        source = (target + 1 + int(shares[2] * (options.registers - 1))) % options.registers
         if kind == "swap":
-            return Step(kind, min(target, source), max(target, source))
-        from_register = kind == "copy" or (kind != "set" and below(2) == 0)
-        return Step(kind, target, source) if from_register else Step(kind, target, None, 1 + below(9))
-
-    start = tuple(below(10) for _ in range(options.registers))
-    program = Program(start, tuple(step() for _ in range(options.steps)), below(options.registers))
-    states = _states(program)
-    sums = sum(step.kind in ("add", "subtract") for step in program.steps)
-    is_busy = all(before != after for before, after in itertools.pairwise(states))
-    in_range = all(0 <= value <= options.largest for state in states for value in state)
-    is_changed = states[-1][program.asked] != start[program.asked]
-    return program if is_busy and in_range and is_changed and sums >= options.least_sums else None
+            step = Step(kind, min(target, source), max(target, source))
+        elif kind == "copy" or (kind != "set" and shares[3] < 0.5):
+            step = Step(kind, target, source)
+        else:
+            step = Step(kind, target, None, 1 + int(shares[4] * 9))
+        after = _after(state, step)
+        if after != state and all(0 <= value <= options.largest for value in after):
+            return step
+    return None
 
 
 def _after(state: State, step: Step) -> State:

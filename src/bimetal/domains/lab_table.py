@@ -113,12 +113,17 @@ def _lab(options: Config) -> Lab[Query]:
     return Lab(
         name=NAME,
         draw=lambda generator: _draw(options, generator),
-        key=lambda p: str(Query(tuple(sorted(p.rows)), p.question, p.about)),
+        key=_key,
+        problem=_key,
         question=str,
         reference=lambda p: _solve(p, Slips.never()).answer,
         difficulty=lambda p: float(len(p.matches)),
         solve=_solve,
     )
+
+
+def _key(problem: Query) -> str:
+    return str(Query(tuple(sorted(problem.rows)), problem.question, problem.about))
 
 
 def _draw(options: Config, generator: np.random.Generator) -> Query | None:
