@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import pyarrow as pa
 
 from bimetal.config.data import DataOptions, SourceOptions
 from bimetal.core.errors import ConfigError, DataError, boundary
@@ -18,9 +20,6 @@ from bimetal.data.assemble import Loaded, assemble
 from bimetal.data.corpus import BadRow, Corpus
 from bimetal.data.readers import SUFFIXES, Row, arrow_rows, kind_of, nearest_names, read_rows
 from bimetal.data.rows import load_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """An id of the hub: owner and name."""

@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceCheck:
-    """What `check_references` found: ``ReferenceCheck(references=98, demonstrations=120, failures=(...))``."""
+    """What `check_references` found: ``ReferenceCheck(references=98, demonstrations=120, failures=())``."""
 
     references: int
     demonstrations: int
