@@ -83,7 +83,8 @@ def _domains(domains: list[Card]) -> str:
 
 def _options() -> str:
     head = "# Options\n\nEvery key a recipe may have. The options of a method, a domain, a backend or\n"
-    return f"{head}a curriculum stand on its own page, and go into the table that names it.\n\n{option_reference(Recipe)}"
+    tail = "a curriculum stand on its own page, and go into the table that names it."
+    return f"{head}{tail}\n\n{option_reference(Recipe)}"
 
 
 def _errors() -> str:

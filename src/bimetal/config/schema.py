@@ -8,7 +8,7 @@ options live in the entry's file, and ``config.load.validate_entry`` checks them
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -254,7 +254,7 @@ class Recipe(Options):
     """The stages, in order."""
 
     @model_validator(mode="after")
-    def _stages_fit_together(self) -> Self:
+    def _stages_fit_together(self) -> Recipe:
         names = [stage.name for stage in self.stage]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,6 +18,7 @@ from bimetal.objectives.weight import Weight, one
 _PerToken = Float[Tensor, "b t"]
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A per-token loss that looks only at members; 0 elsewhere."""
 

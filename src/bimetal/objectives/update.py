@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ class Gradients:
         return Gradients({name: factor * g for name, g in self.parts.items()})
 
 
+@runtime_checkable
 class Ask(Protocol):
     """What a rule may ask of the trainer during one optimizer step."""
 
