@@ -191,8 +191,6 @@ def find(kind: Kind, name: str, *, base: Path | None = None, code: LocalCode = L
 
 def _modules(kind: Kind) -> dict[str, Location]:
     """Name -> location of the built-in and installed entries."""
-    if kind not in _SINGULAR:
-        raise unknown_name("kind of catalogue entry", kind, _SINGULAR)
     # Reading the installed packages costs 50 ms, which workers that are told where to look never pay.
     import importlib.metadata  # noqa: PLC0415
     import pkgutil  # noqa: PLC0415

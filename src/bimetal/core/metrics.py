@@ -105,8 +105,9 @@ class Total:
 
     @property
     def value(self) -> int | float:
-        """The total, an ``int`` where it is whole."""
-        return self.sum if isinstance(self.sum, int) else _as_float(self.sum)
+        """The total, an ``int`` where it is whole; infinite beyond the range of floats."""
+        shown = _as_float(self.sum)
+        return self.sum if isinstance(self.sum, int) and math.isfinite(shown) else shown
 
 
 @dataclass(frozen=True, slots=True)
