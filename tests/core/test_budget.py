@@ -13,7 +13,7 @@ from bimetal.core.budget import Budget, Currency, FlopModel, Recomputation, atte
 from bimetal.core.errors import CheckpointError, ConfigError
 
 TOKENS = Currency.GENERATED_TOKENS
-# Per token 2 * 100 in the matrices; per attended position 4 * 2 layers * 8 = 64; per logit row 2 * 8 * 10 = 160.
+# Per token 2 * 100 in the matrices, per attended position 4 * 2 layers * 8 = 64, per logit row 2 * 8 * 10.
 MODEL = FlopModel(matrix_parameters=100, layers=2, attention_width=8, hidden=8, vocabulary=10)
 
 

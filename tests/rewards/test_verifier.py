@@ -346,6 +346,7 @@ with VerifierPool(1, 1000.0, base=Path(sys.argv[1]), code=LocalCode.ALLOWED) as 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watching another's child needs pidfd_open")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("hang", ["loop", "power", "sleep"])

@@ -192,8 +192,8 @@ def find(kind: Kind, name: str, *, base: Path | None = None, code: LocalCode = L
 def _modules(kind: Kind) -> dict[str, Location]:
     """Name -> location of the built-in and installed entries."""
     # Reading the installed packages costs 50 ms, which workers that are told where to look never pay.
-    import importlib.metadata  # noqa: PLC0415
-    import pkgutil  # noqa: PLC0415
+    import importlib.metadata
+    import pkgutil
 
     package = f"bimetal.{kind}"
     folder = importlib.import_module(package).__path__

@@ -204,10 +204,7 @@ class Metrics(Mapping[str, Observation]):
 
     def merged(self, other: Mapping[str, Observation]) -> Metrics:
         """Both collections together; neither changes."""
-        both = Metrics(self._found)
-        for name, observation in other.items():
-            both.add(name, observation)
-        return both
+        return merge((self, other))
 
     def value(self, name: str) -> int | float | None:
         """The number to display; ``None`` where nothing was observed or the name is absent."""
