@@ -64,7 +64,9 @@ def test_columns_that_fit_nothing_are_listed_with_what_was_tried(tmp_path: Path)
 
 def test_columns_that_fit_two_formats_ask_for_a_choice(tmp_path: Path):
     row = {"prompt": "a", "completion": "b", "question": "a", "answer": "#### 1"}
-    with pytest.raises(DataError, match='several formats: prompt_completion, gsm8k.*format = "prompt_completion"'):
+    with pytest.raises(
+        DataError, match=r'several formats: prompt_completion, gsm8k.*format = "prompt_completion"'
+    ):
         formats_of(tmp_path, row)
     assert "'gsm8k'" in formats_of(tmp_path, row, format="gsm8k")
 

@@ -81,7 +81,13 @@ def test_canonical_holds_everything(tmp_path: Path):
         "reference": 12,
         "difficulty": 2,
         "demonstrations": [
-            {"text": "12", "author": "solver", "quality": 0.5, "token_ids": [1, 2], "author_logprobs": [-0.5, 0]},
+            {
+                "text": "12",
+                "author": "solver",
+                "quality": 0.5,
+                "token_ids": [1, 2],
+                "author_logprobs": [-0.5, 0],
+            },
             "twelve",
         ],
         "problem": "5+7",
@@ -95,7 +101,12 @@ def test_canonical_holds_everything(tmp_path: Path):
     assert (prompt.problem, prompt.meta, prompt.stream) == ("5+7", {"digits": 1, "seen": True}, Stream.MAIN)
     assert corpus.demonstrations[prompt.id] == (
         Demonstration(
-            prompt_id=prompt.id, text="12", author="solver", quality=0.5, token_ids=(1, 2), author_logprobs=(-0.5, 0.0)
+            prompt_id=prompt.id,
+            text="12",
+            author="solver",
+            quality=0.5,
+            token_ids=(1, 2),
+            author_logprobs=(-0.5, 0.0),
         ),
         Demonstration(prompt_id=prompt.id, text="twelve"),
     )
@@ -106,7 +117,10 @@ def test_canonical_holds_everything(tmp_path: Path):
     [
         ({"demonstrations": [{"txt": "a"}]}, "field 'demonstrations[0].txt': is not known"),
         ({"demonstrations": "a"}, "field 'demonstrations': must be a list, or such a thing as JSON text"),
-        ({"demonstrations": [{"text": " "}]}, "field 'demonstrations[0].text': must be text that is not blank"),
+        (
+            {"demonstrations": [{"text": " "}]},
+            "field 'demonstrations[0].text': must be text that is not blank",
+        ),
         ({"demonstrations": [{"text": "a", "token_ids": [1]}]}, "token_ids and author_logprobs go together"),
         (
             {"demonstrations": [{"text": "a", "token_ids": [1, 2], "author_logprobs": [-1.0]}]},
@@ -123,7 +137,10 @@ def test_canonical_holds_everything(tmp_path: Path):
         ({"demonstrations": [{"text": "a", "quality": 2}]}, "must be in [0, 1]; found 2"),
         ({"difficulty": "hard"}, "field 'difficulty': must be a number; found \"hard\""),
         ({"difficulty": float("nan")}, "field 'difficulty': must be a finite number"),
-        ({"reference": float("nan")}, "field 'reference': must be a finite number (use null where it is unknown)"),
+        (
+            {"reference": float("nan")},
+            "field 'reference': must be a finite number (use null where it is unknown)",
+        ),
         ({"reference": {"a": [float("inf")]}}, "field 'reference': must be a finite number"),
         ({"id": 1.5}, "field 'id': must be text; found 1.5"),
         ({"id": ""}, "field 'id': must be text that is not blank"),
@@ -175,7 +192,9 @@ def test_messages_as_json_text_are_read_and_those_that_lose_content_are_refused(
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert only_demonstration(load(tmp_path, [{"messages": json.dumps(turns)}])).text == "b"
     turns[1]["tool_calls"] = "f(1)"
-    with pytest.raises(DataError, match=r"messages\[1\]\.tool_calls': is not read, and leaving it out would change"):
+    with pytest.raises(
+        DataError, match=r"messages\[1\]\.tool_calls': is not read, and leaving it out would change"
+    ):
         load(tmp_path, [{"messages": turns}], format="messages")
     with pytest.raises(DataError, match="holds an answer and no prompt"):
         load(tmp_path, [{"messages": [{"role": "assistant", "content": "b"}]}])
@@ -184,7 +203,10 @@ def test_messages_as_json_text_are_read_and_those_that_lose_content_are_refused(
 def test_identical_prompts_of_prompt_completion_are_one_prompt_with_several_demonstrations(tmp_path: Path):
     rows: list[dict[str, object]] = [
         {"prompt": "2+2?", "completion": "4"},
-        {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [{"role": "assistant", "content": "four"}]},
+        {
+            "prompt": [{"role": "user", "content": "2+2?"}],
+            "completion": [{"role": "assistant", "content": "four"}],
+        },
         {"prompt": "2+2?", "completion": "4"},
         {"prompt": "3+3?", "completion": "6", "reference": "6"},
         {"prompt": "3+3?", "completion": "six"},
@@ -228,12 +250,21 @@ def test_verl_takes_the_steps_of_a_mapped_column_as_one_demonstration():
 
 
 def test_verl_columns_may_be_json_text_or_null_padded_structs(tmp_path: Path):
-    text = {"prompt": json.dumps([{"role": "user", "content": "a?"}]), "reward_model": '{"ground_truth": "1"}'}
+    text = {
+        "prompt": json.dumps([{"role": "user", "content": "a?"}]),
+        "reward_model": '{"ground_truth": "1"}',
+    }
     corpus = load(tmp_path, [text])
     assert (corpus.prompts[0].messages[0].content, corpus.prompts[0].reference) == ("a?", "1")
     rows = [
-        {"prompt": [{"role": "user", "content": "b?"}], "reward_model": {"ground_truth": {"a": 0}, "style": "rule"}},
-        {"prompt": [{"role": "user", "content": "c?"}], "reward_model": {"ground_truth": {"b": ""}, "style": None}},
+        {
+            "prompt": [{"role": "user", "content": "b?"}],
+            "reward_model": {"ground_truth": {"a": 0}, "style": "rule"},
+        },
+        {
+            "prompt": [{"role": "user", "content": "c?"}],
+            "reward_model": {"ground_truth": {"b": ""}, "style": None},
+        },
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "padded.parquet")
     padded = load_source(SourceOptions(path="padded.parquet"), base=tmp_path)
@@ -251,7 +282,12 @@ def test_a_rubric_row_of_verl_has_no_reference(tmp_path: Path):
 
 def test_columns_rename_and_reach_into_nested_columns(tmp_path: Path):
     row = {"instruction": "x", "info": {"gold": "9", "who": "Ann"}, "a.b": "z", "response": "y"}
-    names = {"prompt": "instruction", "completion": "response", "reference": "info.gold", "author": "info.who"}
+    names = {
+        "prompt": "instruction",
+        "completion": "response",
+        "reference": "info.gold",
+        "author": "info.who",
+    }
     corpus = load(tmp_path, [row], columns=names)
     assert corpus.prompts[0].reference == "9"
     assert only_demonstration(corpus).author == "Ann"
@@ -266,7 +302,9 @@ def test_an_empty_column_name_leaves_a_field_out(tmp_path: Path):
 
 
 def test_a_field_the_format_does_not_have_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"columns\.completion is not a field of the format 'verl'; its fields:"):
+    with pytest.raises(
+        ConfigError, match=r"columns\.completion is not a field of the format 'verl'; its fields:"
+    ):
         load(tmp_path, [{"prompt": "x", "reward_model": {}}], format="verl", columns={"completion": "y"})
 
 

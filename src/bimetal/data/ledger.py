@@ -157,7 +157,8 @@ def write_ledger(ledger: Ledger, path: Path) -> Path:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_file():
+            temporary.unlink()
         raise CheckpointError(
             f"{path.name}: cannot be written: {error}. Free some space, then resume"
         ) from error
