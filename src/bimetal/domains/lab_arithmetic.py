@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -41,7 +41,7 @@ class Config(LabOptions):
     """Carries or borrows into another column that every problem has at least."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _reachable(self) -> Config:
         if self.least_digits > self.most_digits:
             raise ValueError(f"least_digits {self.least_digits} is above most_digits {self.most_digits}")
         if self.least_carries >= self.most_digits:

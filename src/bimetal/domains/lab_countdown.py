@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -54,7 +54,7 @@ class Config(LabOptions):
     """The number to reach, 1 to 999, or "any"."""
 
     @model_validator(mode="after")
-    def _target_in_range(self) -> Self:
+    def _target_in_range(self) -> Config:
         if self.target != "any" and not 1 <= self.target <= MAX_TARGET:
             raise ValueError(f"target must be in 1 to 999, or 'any'; got {self.target}")
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -47,7 +47,7 @@ class Config(LabOptions):
     """Steps that add or subtract, at least; every step of a problem changes the state."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _reachable(self) -> Config:
         if self.least_sums > self.steps:
             raise ValueError(f"least_sums {self.least_sums} is above steps {self.steps}")
         if self.least_sums and not {"add", "subtract"} & set(self.kinds):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -56,7 +56,7 @@ class Config(LabOptions):
     """Rows that a sum, count or maximum runs over, at least."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _reachable(self) -> Config:
         if self.least_matches > self.rows:
             raise ValueError(f"least_matches {self.least_matches} is above rows {self.rows}")
         return self
