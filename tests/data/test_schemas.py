@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -314,3 +315,26 @@ def test_lone_surrogates_and_nuls_are_text_like_any_other(tmp_path: Path):
     assert corpus.prompts[0].messages[0].content == hostile
     assert corpus.prompts[0].reference == hostile
     assert len(corpus.fingerprint) == 64
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "data.md"
+EXAMPLES = re.findall(r"### (\w+)\n.*?```json\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "references"),
+    [
+        ("canonical", ["12", "17", "2"]),
+        ("messages", [None, "2"]),
+        ("prompt_completion", ["12", None]),
+        ("gsm8k", ["72", "2000", "-2"]),
+        ("verl", ["12", "2", "17"]),
+    ],
+)
+def test_the_examples_of_the_guide_are_read_as_the_guide_says(
+    tmp_path: Path, name: str, references: list[object]
+):
+    (tmp_path / "a.jsonl").write_text(dict(EXAMPLES)[name], encoding="utf-8")
+    corpus = load_source(SourceOptions(path="a.jsonl"), base=tmp_path)
+    assert corpus.formats[0] == f"a.jsonl: 3 rows read as '{name}'"
+    assert [prompt.reference for prompt in corpus.prompts] == references
