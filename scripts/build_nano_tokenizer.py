@@ -27,7 +27,7 @@ SPECIAL_TOKENS = ("<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>
 
 # A word takes its colon and the space behind it, an operator the spaces around it, and a digit
 # stands alone: "Answer: 42" is "Answer: ", "4", "2", and "17 + 25" is "1", "7", " + ", "2", "5".
-PIECES = r"\d|[^\W\d_]+:? ?| ?[-+*/=<>] ?|[,.;?!] |\n+|\s|[^\w\s]|_"
+PIECES = r"\d|\n?[^\W\d_]+:? ?| ?[-+*/=<>] ?|[,.;?!] |\n+|\s|[^\w\s]|_"
 
 
 def lab_texts(prompts: int) -> Iterator[str]:
