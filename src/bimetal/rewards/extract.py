@@ -75,6 +75,23 @@ def strict_answer(region: str) -> str | None:
     return match[1] if is_bounded(match[1]) else None
 
 
+def strict_block(region: str) -> str | None:
+    r"""All that follows the only line that announces an answer, which starts with ``Answer:``.
+
+    For answers of several lines, such as a grid.
+
+    >>> strict_block("Done.\nAnswer:\n1 2\n3 4\n")
+    '1 2\n3 4'
+    """
+    lines = region.split("\n")
+    announcing = [index for index, line in enumerate(lines) if _ANNOUNCES.match(line)]
+    if len(announcing) != 1 or not lines[announcing[0]].startswith("Answer:"):
+        return None
+    block = "\n".join([lines[announcing[0]].removeprefix("Answer:"), *lines[announcing[0] + 1 :]])
+    kept = block.strip(_BLANKS + "\n")
+    return kept if kept and is_bounded(kept) else None
+
+
 def lenient_answer(region: str, *, shape: re.Pattern[str]) -> str | None:
     r"""The last announced, boxed or hashed answer, else the last text of the given shape.
 

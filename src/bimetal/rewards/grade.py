@@ -32,8 +32,9 @@ def grade_answers(
     shape: re.Pattern[str],
     read_reference: Callable[[JsonValue], Reference],
     judge: Judge[Reference],
+    extract: Callable[[str], str | None] = strict_answer,
 ) -> list[Verdict]:
-    """One verdict per item, in order, for responses that end in ``Answer: X``.
+    """One verdict per item, in order, for responses that hold one answer.
 
     Args:
         items: The responses of one group.
@@ -41,8 +42,24 @@ def grade_answers(
         shape: What an answer looks like inside running text; used by the lenient reading alone.
         read_reference: The strict reader of references; raises ``DataError`` on one it cannot use.
         judge: Compares a reference with the text of one answer.
+        extract: The strict reading of what follows the reasoning; ``Answer: X`` on the last line unless given.
     """
-    return [_grade(item, verifier, shape, read_reference, judge) for item in items]
+
+    def grade(item: Item) -> Verdict:
+        try:
+            reference = read_reference(item.prompt.reference)
+        except DataError as error:
+            return bad_row(str(error), verifier=verifier)
+        region = answer_region(item.response)
+        if region is None:
+            return verdict_of(strict=None, lenient=None, extracted=None, verifier=verifier)
+        strict, lenient = extract(region), lenient_answer(region, shape=shape)
+        judged = None if strict is None else judge(reference, strict)
+        loosely = judged is True or (lenient is not None and judge(reference, lenient))
+        extracted = lenient if strict is None else strict
+        return verdict_of(strict=judged, lenient=loosely, extracted=extracted, verifier=verifier)
+
+    return [grade(item) for item in items]
 
 
 def verdict_of(*, strict: bool | None, lenient: bool | None, extracted: str | None, verifier: str) -> Verdict:
@@ -84,25 +101,3 @@ def storable(text: str) -> str:
     """
     escaped = text[:MAX_EXTRACTED].encode("utf-8", "backslashreplace").decode("utf-8")
     return escaped.replace("\x00", "\\x00")
-
-
-def _grade(
-    item: Item,
-    verifier: str,
-    shape: re.Pattern[str],
-    read_reference: Callable[[JsonValue], Reference],
-    judge: Judge[Reference],
-) -> Verdict:
-    try:
-        reference = read_reference(item.prompt.reference)
-    except DataError as error:
-        return bad_row(str(error), verifier=verifier)
-    region = answer_region(item.response)
-    if region is None:
-        return verdict_of(strict=None, lenient=None, extracted=None, verifier=verifier)
-    strict, lenient = strict_answer(region), lenient_answer(region, shape=shape)
-    judged = None if strict is None else judge(reference, strict)
-    loosely = judged is True or (lenient is not None and judge(reference, lenient))
-    return verdict_of(
-        strict=judged, lenient=loosely, extracted=lenient if strict is None else strict, verifier=verifier
-    )
