@@ -2,8 +2,8 @@
 
 Written from the method notes alone, before any file of ``bimetal.methods`` was opened, and without
 ``bimetal.objectives``. The notes are two pages, ``methods.md`` (sections "A common frame", A1, B1, B2) and
-``rl_and_data.md`` (sections 0, 1.4, 1.5, 1.6, 1.27). Each function names its own. What the notes leave open is
-an argument, never a choice made here.
+``rl_and_data.md`` (sections 0, 1.4, 1.5, 1.6, 1.27). Each function names its own. What the notes leave open
+is an argument, never a choice made here.
 
 Log-probabilities and values are float64 scalars of torch, so that autograd gives the gradient of the formula;
 everything that the formula does not differentiate (old, reference, rewards, old values) is a Python float.
@@ -30,6 +30,7 @@ class Sample:
     reference: Sequence[float] = ()
     values: Sequence[Tensor] = ()
     old_values: Sequence[float] = ()
+    entropies: Sequence[Tensor] = ()
     is_demonstration: bool = False
 
 
@@ -50,20 +51,11 @@ def averaged(losses: Sequence[Sequence[Tensor]], aggregate: str, *, constant: fl
     for row in present:
         n_tok += len(row)
     total = torch.zeros((), dtype=torch.float64)
-    if n == 0:
-        return total
     for row in present:
+        divisors = {"token_mean": n_tok, "sequence_mean": n * len(row), "sequence_sum": n}
+        divisor = {**divisors, "fixed_length": n * constant}[aggregate]
         for loss in row:
-            if aggregate == "token_mean":
-                total = total + loss / n_tok
-            elif aggregate == "sequence_mean":
-                total = total + loss / len(row) / n
-            elif aggregate == "sequence_sum":
-                total = total + loss / n
-            elif aggregate == "fixed_length":
-                total = total + loss / constant / n
-            else:
-                raise ValueError(aggregate)
+            total = total + loss / divisor
     return total
 
 
@@ -87,7 +79,7 @@ def centered(group: Sequence[Sample]) -> list[float]:
 
 
 def standardized(group: Sequence[Sample], *, epsilon: float) -> list[float]:
-    """1.5: (R_i - mean R) / (std R + eps), sample standard deviation; exactly 0 where all rewards are equal."""
+    """1.5: (R_i - mean R) / (std R + eps), sample deviation; exactly 0 where all rewards are equal."""
     known = [sample.reward for sample in group if sample.reward is not None]
     if len(known) < 2 or max(known) == min(known):
         return [0.0 for _ in group]
@@ -116,7 +108,12 @@ def k3(logprob: Tensor, reference: float) -> Tensor:
 
 
 def grpo(
-    groups: Sequence[Sequence[Sample]], *, low: float, high: float, beta: float, epsilon: float,
+    groups: Sequence[Sequence[Sample]],
+    *,
+    low: float,
+    high: float,
+    beta: float,
+    epsilon: float,
     aggregate: str = "sequence_mean",
 ) -> Tensor:
     """1.5: -mean_i (1 / T_i) sum_t [ min(rho A, clip(rho) A) - beta k3 ]."""
@@ -139,10 +136,12 @@ def dr_grpo(groups: Sequence[Sequence[Sample]], *, low: float, high: float, cons
     losses: list[list[Tensor]] = []
     for group in groups:
         for sample, advantage in zip(group, centered(group), strict=True):
-            losses.append([
-                -clipped(ratio(logprob, old), advantage, low=low, high=high)
-                for logprob, old in zip(sample.logprobs, sample.old, strict=True)
-            ])
+            losses.append(
+                [
+                    -clipped(ratio(logprob, old), advantage, low=low, high=high)
+                    for logprob, old in zip(sample.logprobs, sample.old, strict=True)
+                ]
+            )
     return averaged(losses, "fixed_length", constant=constant)
 
 
@@ -156,7 +155,8 @@ def generalized_advantages(
     length = len(values)
     advantages = [0.0] * length
     for t in range(length):
-        # The recursion unrolled, so that it shares nothing with a backward loop: sum_k (gamma lam)^k delta_{t+k}.
+        # The recursion unrolled, so that it shares nothing with a backward loop:
+        # A_t = sum_k (gamma lam)^k delta_{t+k}.
         for k in range(length - t):
             here = t + k
             following = values[here + 1] if here + 1 < length else 0.0
@@ -167,9 +167,19 @@ def generalized_advantages(
 
 
 def ppo(
-    samples: Sequence[Sample], *, low: float, high: float, dual: float | None, gamma: float, lam: float,
-    whitening_ddof: int | None, whitening_epsilon: float, value_coefficient: float, value_clip: float | None,
-    aggregate: str = "token_mean", value_aggregate: str = "token_mean",
+    samples: Sequence[Sample],
+    *,
+    low: float,
+    high: float,
+    dual: float | None,
+    gamma: float,
+    lam: float,
+    whitening_ddof: int | None,
+    whitening_epsilon: float,
+    value_coefficient: float,
+    value_clip: float | None,
+    aggregate: str = "token_mean",
+    value_aggregate: str = "token_mean",
 ) -> Tensor:
     """1.4 (whitening as in 1.3): the clipped policy loss plus value_coefficient times the value loss.
 
@@ -190,13 +200,18 @@ def ppo(
     policy: list[list[Tensor]] = []
     value: list[list[Tensor]] = []
     for i, sample in enumerate(samples):
-        policy.append([
-            -clipped(ratio(logprob, sample.old[t]), advantages[i][t], low=low, high=high, dual=dual)
-            for t, logprob in enumerate(sample.logprobs)
-        ])
-        value.append([
-            value_loss(v, sample.old_values[t], targets[i][t], clip=value_clip) for t, v in enumerate(sample.values)
-        ])
+        policy.append(
+            [
+                -clipped(ratio(logprob, sample.old[t]), advantages[i][t], low=low, high=high, dual=dual)
+                for t, logprob in enumerate(sample.logprobs)
+            ]
+        )
+        value.append(
+            [
+                value_loss(v, sample.old_values[t], targets[i][t], clip=value_clip)
+                for t, v in enumerate(sample.values)
+            ]
+        )
     return averaged(policy, aggregate) + value_coefficient * averaged(value, value_aggregate)
 
 
@@ -210,7 +225,7 @@ def value_loss(value: Tensor, old: float, target: float, *, clip: float | None) 
 
 
 def chord_mu(k: float, *, peak: float, valley: float, warmup: float, decay: float) -> float:
-    """B1: linear 0 -> peak over W; then valley + (peak - valley)(1 + cos(pi (k - W) / D)) / 2 over D; then valley."""
+    """B1: linear 0 -> peak over W, valley + (peak - valley)(1 + cos(pi (k - W) / D)) / 2 over D, valley."""
     if k < warmup:
         return peak * k / warmup
     if k < warmup + decay:
@@ -219,8 +234,15 @@ def chord_mu(k: float, *, peak: float, valley: float, warmup: float, decay: floa
 
 
 def chord(
-    groups: Sequence[Sequence[Sample]], demonstrations: Sequence[Sample], *, mu: float, phi: bool, low: float,
-    high: float, epsilon: float, aggregate: str,
+    groups: Sequence[Sequence[Sample]],
+    demonstrations: Sequence[Sample],
+    *,
+    mu: float,
+    phi: bool,
+    low: float,
+    high: float,
+    epsilon: float,
+    aggregate: str,
 ) -> Tensor:
     """B1: (1 - mu) L_GRPO + mu L_SFT; phi weights the demonstrations' tokens by sg[p (1 - p)]; each part is a
     mean over its own kind of samples of the step, the imitation part over tokens."""
@@ -236,9 +258,12 @@ def chord(
     return (1.0 - mu) * explore + mu * imitation
 
 
-def luffy(groups: Sequence[Sequence[Sample]], *, gamma: float, longest: float) -> Tensor:
+def luffy(
+    groups: Sequence[Sequence[Sample]], *, gamma: float, longest: float, entropy: float = 0.0
+) -> Tensor:
     """B2: the demonstration is a member of its group and of its mean; no std; on-policy -A p / pi_old without
-    clip, off-policy -A f(p) with f(p) = p / (p + gamma); all token losses in one sum.
+    clip, off-policy -A f(p) with f(p) = p / (p + gamma); all token losses in one sum; minus entropy times the
+    mean entropy of the response tokens.
 
     Divided by L_max and by the number of sequences of the step, so that the step does not depend on how many
     sequences a micro-batch holds (the published code divides the micro-batch's sum by L_max alone).
@@ -255,4 +280,5 @@ def luffy(groups: Sequence[Sequence[Sample]], *, gamma: float, longest: float) -
                     total = total - advantage * p / (p + gamma)
                 else:
                     total = total - advantage * ratio(logprob, sample.old[t])
-    return total / longest / sequences
+    spread = averaged([sample.entropies for group in groups for sample in group], "token_mean")
+    return total / longest / sequences - entropy * spread
