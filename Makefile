@@ -46,7 +46,7 @@ test-soak: $(DEV) ## the long tests: every method, every fault
 	$(PYTEST) -m soak
 
 docs: $(DEV) ## strict build of the documentation, without network
-	$(BIN)/python scripts/generate_docs.py --check && $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python scripts/generate_docs.py --check && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-serve: $(DEV) ## the documentation on this machine, rebuilt as it changes
 	$(BIN)/python scripts/generate_docs.py && $(BIN)/mkdocs serve

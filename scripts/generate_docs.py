@@ -95,7 +95,7 @@ def _errors() -> str:
     parts.append(f"```text\n{_tree()}\n```")
     for kind in error_classes():
         parents = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
-        parts.append(f"## {kind.__name__}\n\n{inspect.getdoc(kind)}\n\nIs a {parents}.")
+        parts.append(f"## {kind.__name__}\n\n{inspect.getdoc(kind)}\n\nDerives from {parents}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -98,6 +98,6 @@ def test_every_core_option_is_described_by_a_sentence() -> None:
 def test_the_schema_refuses_unknown_keys_and_lets_a_file_leave_out_what_is_derived() -> None:
     schema = json_schema(Recipe)
     assert schema["additionalProperties"] is False
-    assert set(schema["required"]) == {"name", "model", "domain", "budget", "stage"}
+    assert set(schema["required"]) == {"name", "model", "budget", "stage"}
     assert schema["$defs"]["StageOptions"]["required"] == ["method"]
     assert schema["$defs"]["MethodOptions"]["additionalProperties"] is not False

@@ -150,7 +150,7 @@ def test_an_override_that_cannot_be_placed_says_why(override: str, expected: str
         ("seed='1'", 'seed: must be a whole number; got "1". Root of every'),
         ("name=3", "name: must be text in quotes; got 3. Name of the run"),
         ("model=3", "model: must be a table; got 3. What is trained."),
-        ("domain={}", "domain: must be given at least once; got {}. Where prompts"),
+        ("domain={}", "domain: a recipe needs prompts; add a [domain.NAME] table"),
         ("stage.0.optimizer.name=adam", "stage.0.optimizer.name: must be 'adamw' or 'sgd'; got \"adam\"."),
         ("stage.0.optimizer.betas=[1.0, 0.5]", "stage.0.optimizer.betas.0: must be less than 1; got 1.0."),
         ("stage.0.method=grpo", 'stage.0.method: must be a table; got "grpo".'),

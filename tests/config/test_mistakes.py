@@ -26,6 +26,9 @@ class Outer(Options):
     pair: tuple[int, str] = (0, "")
     """Two things."""
 
+    spare: Inner | None = None
+    """Another part, or none."""
+
     color: str = "red"
     """One of two."""
 
@@ -45,6 +48,12 @@ def message(table: dict[str, object], path: str = "") -> str:
 
 def test_the_branch_of_a_union_is_no_part_of_the_path() -> None:
     assert message({"part": {"size": "x"}}).startswith('part.size: must be a whole number; got "x". How big.')
+
+
+def test_a_section_that_may_be_left_out_is_walked_like_any_other() -> None:
+    assert message({"spare": {"size": "x"}}) == 'spare.size: must be a whole number; got "x". How big.'
+    assert message({"spare": {"sise": 1}}) == "spare.sise: unknown option 'sise'; did you mean 'size'?"
+    assert message({"spare": 1}) == "spare: must be a table; got 1. Another part, or none."
 
 
 def test_an_unknown_key_inside_a_union_is_compared_with_that_parts_keys() -> None:

@@ -14,11 +14,12 @@ OWN = {
     "unknown_share_limit max_prompt_tokens max_response_tokens",
     "verifier": "workers time_limit_seconds",
     "evaluation": "every_steps problems_per_domain samples temperature split",
-    "stage.N": "name method curriculum optimizer share prompts_per_batch group_size demonstration_prompts "
+    "stage.N": "name method curriculum optimizer critic_optimizer share prompts_per_batch group_size demonstration_prompts "
     "updates_per_rollout epochs temperature",
     "stage.N.method": "name",
     "stage.N.curriculum": "name",
     "stage.N.optimizer": "name learning_rate betas weight_decay warmup_share schedule clip_norm",
+    "stage.N.critic_optimizer": "name learning_rate betas weight_decay warmup_share schedule clip_norm",
 }
 
 

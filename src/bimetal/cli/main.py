@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -84,9 +85,9 @@ def _version(value: bool | None) -> None:
 
 
 def _root(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version."
-    ),
+    version: Annotated[
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = None,
 ) -> None:
     """Post-trains language models with any mixture of supervised and reinforcement learning."""
     del version

@@ -163,14 +163,15 @@ def _place(model: type[Options], location: Sequence[int | str], *, prefix: str) 
     here: Any = model
     for step in location:
         here = _without_annotation(here)
+        if typing.get_origin(here) in (Union, types.UnionType):
+            here, is_branch = _branch(here, step)
+            if is_branch:
+                continue
         if isinstance(here, type) and issubclass(here, Options):
             owner = here
             field = here.model_fields.get(str(step))
             description = field.description or "" if field else ""
             here = field.annotation if field else None
-        elif typing.get_origin(here) in (Union, types.UnionType):
-            here = _branch(here, step)
-            continue
         elif here is not None:
             here = _item(here, step)
         parts.append(str(step))
@@ -181,11 +182,16 @@ def _without_annotation(annotation: object) -> object:
     return typing.get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
 
 
-def _branch(annotation: object, step: int | str) -> object:
-    """The member of a union that pydantic names in a location: options by class name, others by no rule."""
+def _branch(annotation: object, step: int | str) -> tuple[Any, bool]:
+    """What a step into a union leads to, and whether the step only names one of its members.
+
+    pydantic names the member where several could be meant, and goes straight in where one is None.
+    """
     members = [_without_annotation(member) for member in typing.get_args(annotation)]
-    named = [member for member in members if getattr(member, "__name__", None) == step]
-    return named[0] if named else None
+    options = [member for member in members if isinstance(member, type) and issubclass(member, Options)]
+    if types.NoneType in members and len(members) == 2:
+        return next(member for member in members if member is not types.NoneType), False
+    return next((member for member in options if member.__name__ == step), None), True
 
 
 def _item(annotation: object, step: int | str) -> object:
