@@ -156,7 +156,7 @@ def _smollm2(seed: int) -> Loaded:
     """The converted model from the cache, made there on first use."""
     del seed
     folder = smollm2_folder()
-    if not _is_intact(folder):
+    if not is_intact(folder):
         _convert_smollm2(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -176,7 +176,7 @@ def _convert_smollm2(folder: Path) -> None:
         made = Path(work) / "made"
         with boundary(ConfigError, f"lab/smollm2: convert {source.name}"):
             _convert_gguf(source, made)
-        _write_checksums(made)
+        write_checksums(made)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
 
@@ -232,18 +232,25 @@ def _convert_gguf(source: Path, made: Path) -> None:
     tokenizer.save_pretrained(made)
 
 
-def _write_checksums(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
+    """List the folder's files and their checksums in ``checksums.json``."""
     sums = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / "checksums.json").write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
 
 
-def _is_intact(folder: Path) -> bool:
-    """Whether the folder holds every file it was made with, unchanged."""
+def is_intact(folder: Path) -> bool:
+    """Whether the folder holds every file that was listed, unchanged; one without a list is not."""
     listing = folder / "checksums.json"
     if not listing.is_file():
         return False
-    sums = json.loads(listing.read_text(encoding="utf-8"))
-    return all((folder / name).is_file() and _sha256(folder / name) == value for name, value in sums.items())
+    try:
+        sums = dict(json.loads(listing.read_text(encoding="utf-8")))
+    except ValueError:
+        return False
+    files = {folder / name: value for name, value in sums.items() if Path(name).name == name}
+    return len(files) == len(sums) and all(
+        path.is_file() and _sha256(path) == value for path, value in files.items()
+    )
 
 
 def _sha256(path: Path) -> str:
