@@ -5,6 +5,7 @@ Only verifies; the problems come from the recipe's data.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -30,8 +31,8 @@ NAME = "exact_answer"
 
 REFERENCE_FORM = 'The answer as a number or as text: "1,250", 0.5 or "Paris".'
 
-ANYTHING_LAST = NUMBER
-"""What the lenient reading falls back to: the last number."""
+EXAMPLES: tuple[tuple[JsonValue, str], ...] = (("42", "42"), ("1,250", "1250"), (0.5, "1/2"), (-3, "-3"))
+"""References with an answer that is right under the default options; the conformance suite tries them."""
 
 
 class Config(Options):
@@ -48,15 +49,15 @@ class Config(Options):
 
 def verify(items: Sequence[Item], options: Config, services: Services) -> list[Verdict]:
     """Correct where the extracted answer equals the reference."""
-    is_number = options.comparison == "number"
-    return grade_answers(
-        items,
+    grade = functools.partial(
+        grade_answers,
         verifier=f"{NAME}/1",
-        shape=ANYTHING_LAST,
-        read_reference=_read_number if is_number else _read_text,
-        judge=_judge_number if is_number else _judge_text,
+        shape=NUMBER,
         extract=lambda region: _extract(options, region),
     )
+    if options.comparison == "number":
+        return grade(items, read_reference=_read_number, judge=_judge_number)
+    return grade(items, read_reference=_read_text, judge=_judge_text)
 
 
 def _extract(options: Config, region: str) -> str | None:

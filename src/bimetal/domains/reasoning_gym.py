@@ -17,9 +17,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import pydantic
 from pydantic import Field
@@ -39,6 +39,7 @@ from bimetal.core.types import (
     Verdict,
 )
 from bimetal.data.procedural import Counts, split_of
+from bimetal.rewards.allow import is_literal, is_symbolic
 from bimetal.rewards.extract import answer_region, is_bounded, lenient_answer, strict_answer, strict_block
 from bimetal.rewards.grade import bad_row, verdict_of
 
@@ -56,6 +57,9 @@ KNOWN_BAD = {
     "syllogism": "an eighth of its labels is wrong",
 }
 """Tasks that are refused, with the reason (measured at version 0.1.25)."""
+
+EXAMPLE_OPTIONS = {"task": "chain_sum"}
+"""Options the conformance suite tries this domain with, since it has no default task."""
 
 HASH_DEPENDENT = (
     "isomorphic_strings",
@@ -84,14 +88,6 @@ SEED_STRIDE = 1_000_000_000
 FULL_SCORE = 0.99
 
 _ANY_LINE = re.compile(r"[^\n]+(?=\s*\Z)")
-_LITERAL = re.compile(r"(?:[A-Za-z0-9 \t\n_,'\"\[\]+-]|\.(?=[0-9]))*")
-_SYMBOLIC = re.compile(r"[A-Za-z0-9 \t+*/^()=.,-]*")
-_WORDS = re.compile(r"[A-Za-z]+")
-_FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh exp log ln sqrt pi".split())
-_POWER = re.compile(
-    r"(?P<compound>\)?)\s*(?:\*\*|\^)\s*(?P<exponent>-?[0-9]+|\(\s*-?[0-9]+(?:/[0-9]+)?\s*\)|[a-z])?"
-)
-_MAX_POWER = 10_000
 
 
 class Config(Options):
@@ -100,7 +96,7 @@ class Config(Options):
     task: str
     """Name of the task, such as "chain_sum"."""
 
-    options: dict[str, pydantic.JsonValue] = {}
+    options: dict[str, pydantic.JsonValue] = Field(default_factory=dict)
     """Options of the task itself, such as {min_terms = 2, max_terms = 3}."""
 
     count: Counts = Counts()
@@ -126,6 +122,7 @@ class Config(Options):
     ``skipped`` entry of the prompts' ``meta``."""
 
 
+@runtime_checkable
 class _Task(Protocol):
     def __getitem__(self, index: int) -> Mapping[str, object]: ...
 
@@ -134,26 +131,28 @@ class _Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Scorer:
-    # ``guard`` says which characters an answer may hold before the task's scorer may see it.
+    # ``is_allowed`` decides whether the task's scorer may see an answer.
     task: _Task
     is_exact: bool
     has_tuples: bool
-    guard: Literal["none", "literal", "symbolic"]
+    is_allowed: Callable[[str], bool]
 
 
 def load(options: Config, split: Split) -> Iterator[tuple[Prompt, tuple[Demonstration, ...]]]:
     """The rows of a split, each with its answer as a demonstration of the format.
 
     Raises:
-        ConfigError: The package, the task or one of its options does not exist, or the task is known to be bad,
-            or it has too few distinct questions.
+        ConfigError: The package, the task or one of its options does not exist, or the task is known to be
+            bad, or it has too few distinct questions.
         DataError: Rows whose own answer does not score 1, unless they are to be skipped.
     """
     _check_task(options)
     scorer = _scorer(options.task, json.dumps(options.options, sort_keys=True))
     start = options.seed * 3 * SEED_STRIDE + list(Split).index(split) * SEED_STRIDE
-    rows, skipped = list[tuple[int, Mapping[str, JsonValue]]](), 0
+    rows, skipped, wanted = list[tuple[int, Mapping[str, JsonValue]]](), 0, options.count.of(split)
     for index, row in _distinct_rows(options, split, start):
+        if len(rows) == wanted:
+            break
         if _is_sound(scorer, row, options):
             rows.append((index, row))
         elif options.on_bad == "skip":
@@ -164,12 +163,11 @@ def load(options: Config, split: Split) -> Iterator[tuple[Prompt, tuple[Demonstr
                 f"{str(row.get('answer'))[:80]!r}; {len(rows)} rows before it did. "
                 'Set on_bad = "skip" to leave such rows out'
             )
-        if len(rows) == options.count.of(split):
-            break
-    if len(rows) < options.count.of(split):
+    if len(rows) < wanted:
         raise ConfigError(
-            f"{NAME}: count.{split.value} is {options.count.of(split)}, but only {len(rows)} distinct rows of "
-            f"{options.task} were found in the {split.value} split ({skipped} left out); lower the count, or widen its options"
+            f"{NAME}: count.{split.value} is {wanted}, but only {len(rows)} distinct rows of "
+            f"{options.task} were found in the {split.value} split ({skipped} left out); lower the count, "
+            "or widen the task's options"
         )
     return (_prompt(options, index, row, skipped) for index, row in rows)
 
@@ -184,7 +182,8 @@ def _check_task(options: Config) -> None:
     reason = KNOWN_BAD.get(options.task)
     if reason is not None and not options.allow_known_bad:
         raise ConfigError(
-            f"{NAME}: task {options.task!r} is refused: {reason}. Choose another task, or set allow_known_bad = true"
+            f"{NAME}: task {options.task!r} is refused: {reason}. "
+            "Choose another task, or set allow_known_bad = true"
         )
     if options.task in HASH_DEPENDENT and os.environ.get("PYTHONHASHSEED", "random") == "random":
         raise ConfigError(
@@ -208,8 +207,8 @@ def _scorer(name: str, options: str) -> _Scorer:
     with boundary(ConfigError, f"{NAME}: options of {name} ({_known_options(DATASETS[name][1])})"):
         task = create_dataset(name, size=1, seed=0, **json.loads(options))
     is_exact = type(task).score_answer is ProceduralDataset.score_answer
-    guard = "none" if is_exact else _guard_of(type(task))
-    return _Scorer(cast("_Task", task), is_exact, name in TUPLE_TASKS, guard)
+    is_allowed = is_bounded if is_exact else _allowance(type(task))
+    return _Scorer(cast("_Task", task), is_exact, name in TUPLE_TASKS, is_allowed)
 
 
 def _known_options(config: type) -> str:
@@ -217,13 +216,13 @@ def _known_options(config: type) -> str:
     return "it knows " + ", ".join(names)
 
 
-def _guard_of(task: type) -> Literal["none", "literal", "symbolic"]:
-    """Which answers are safe for a scorer, read off the evaluators its module calls."""
+def _allowance(task: type) -> Callable[[str], bool]:
+    """What is safe for a scorer, read off the evaluators that its module calls."""
     module = inspect.getmodule(task)
     source = inspect.getsource(module if module is not None else task)
     if re.search(r"\b(?:parse_expr|sympify)\(", source):
-        return "symbolic"
-    return "literal" if re.search(r"(?<![\w.])eval\(", source) else "none"
+        return is_symbolic
+    return is_literal if re.search(r"(?<![\w.])eval\(", source) else is_bounded
 
 
 def _distinct_rows(
@@ -329,7 +328,7 @@ def _score(scorer: _Scorer, row: Mapping[str, JsonValue], answer: str) -> float 
     """The task's score of an answer in [0, 1], or ``None`` where it cannot be read."""
     if scorer.is_exact:
         return float(answer == str(row["answer"]).strip())
-    if not _is_safe(answer, scorer.guard):
+    if not scorer.is_allowed(answer):
         return None
     try:
         # A scorer that raises on junk says that the answer cannot be read.
@@ -352,34 +351,3 @@ def _entry(scorer: _Scorer, row: Mapping[str, JsonValue]) -> dict[str, object]:
 
 def _tuples(value: object) -> object:
     return tuple(_tuples(v) for v in cast("list[object]", value)) if isinstance(value, list) else value
-
-
-def _is_safe(answer: str, guard: Literal["none", "literal", "symbolic"]) -> bool:
-    """Whether an answer may reach a scorer that evaluates text.
-
-    Lists of numbers and words have no brackets to call anything with; expressions have no
-    attributes, no words but single letters and functions of calculus, and no towers of powers.
-    """
-    if guard == "none" or not is_bounded(answer):
-        return guard == "none" and is_bounded(answer)
-    if guard == "literal":
-        return _LITERAL.fullmatch(answer) is not None
-    known = all(len(word) == 1 or word in _FUNCTIONS for word in _WORDS.findall(answer))
-    has_attribute = re.search(r"\.\s*[A-Za-z]", answer) is not None
-    return (
-        _SYMBOLIC.fullmatch(answer) is not None and known and not has_attribute and _has_small_powers(answer)
-    )
-
-
-def _has_small_powers(answer: str) -> bool:
-    largest, compound, end = 1, 1, -1
-    for match in _POWER.finditer(answer):
-        exponent = match["exponent"]
-        if exponent is None or match.start() == end:
-            return False
-        digits = [int(run) for run in re.findall(r"[0-9]{1,6}", exponent)]
-        power = max([1, *digits])
-        largest = max(largest, power)
-        compound *= power if match["compound"] else 1
-        end = match.end()
-    return largest * compound <= _MAX_POWER

@@ -42,7 +42,7 @@ def grade_answers(
         shape: What an answer looks like inside running text; used by the lenient reading alone.
         read_reference: The strict reader of references; raises ``DataError`` on one it cannot use.
         judge: Compares a reference with the text of one answer.
-        extract: The strict reading of what follows the reasoning; ``Answer: X`` on the last line unless given.
+        extract: The strict reading of what follows the reasoning: ``Answer: X`` on the last line.
     """
 
     def grade(item: Item) -> Verdict:
