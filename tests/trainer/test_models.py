@@ -217,3 +217,11 @@ def test_a_sharded_model_is_loaded(tmp_path):
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
     assert torch.equal(logits(load(tmp_path / "model").module), logits(tiny()))
     shutil.rmtree(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("eos", "stops"), [(None, ()), (4, (4,)), ([4, 7], (4, 7))])
+def test_stop_ids_are_those_of_the_generation_config(tmp_path, eos, stops):
+    module = tiny()
+    module.generation_config.eos_token_id = eos
+    save_model(module, nano_tokenizer(), tmp_path / "model")
+    assert load(tmp_path / "model").stop_token_ids == stops

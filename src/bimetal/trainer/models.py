@@ -45,13 +45,15 @@ class LoadedModel:
     """A model ready to be trained, and what a run records of it.
 
     ``module`` is a ``PreTrainedModel``, wrapped by peft where adapters are trained. ``fingerprint``
-    is a hash of weights, tokenizer and chat template as they were loaded.
+    is a hash of weights, tokenizer and chat template as they were loaded. ``stop_token_ids`` are the
+    ids that the model's generation config ends a text with: what ``Renderer`` wants to know.
     """
 
     module: nn.Module
     tokenizer: PreTrainedTokenizerBase
     name: str
     fingerprint: str
+    stop_token_ids: tuple[int, ...] = ()
 
 
 def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, seed: int) -> LoadedModel:
@@ -78,10 +80,15 @@ def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, s
             f"for {rows} rows of the embedding; put the model's own tokenizer beside its weights"
         )
     fingerprint = _fingerprint(module, tokenizer)
+    stop_token_ids = _generation_stops(module)
     if options.lora is not None:
         module = _with_adapters(module, options.lora, seed=seed)
     return LoadedModel(
-        module=module.to(device), tokenizer=tokenizer, name=options.name, fingerprint=fingerprint
+        module=module.to(device),
+        tokenizer=tokenizer,
+        name=options.name,
+        fingerprint=fingerprint,
+        stop_token_ids=stop_token_ids,
     )
 
 
@@ -230,6 +237,14 @@ def _with_adapters(module: PreTrainedModel, options: LoraOptions, *, seed: int) 
             with torch.no_grad():
                 weight.copy_(torch.from_numpy(noise.astype(np.float32)))
     return adapted
+
+
+def _generation_stops(module: PreTrainedModel) -> tuple[int, ...]:
+    """The end-of-text ids of the generation config: none, one, or several."""
+    eos: Any = getattr(module.generation_config, "eos_token_id", None)
+    if eos is None:
+        return ()
+    return tuple(int(i) for i in (eos if isinstance(eos, list | tuple) else [eos]))
 
 
 def _fingerprint(module: nn.Module, tokenizer: PreTrainedTokenizerBase) -> str:
