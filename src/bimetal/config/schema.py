@@ -164,7 +164,7 @@ class OptimizerOptions(Options):
     """Decoupled decay of the weights per step, times the learning rate."""
 
     warmup_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the stage's budget over which the learning rate rises linearly from 0."""
+    """Share of the stage's budget over which the learning rate rises linearly, from a tenth of its peak."""
 
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """The learning rate after the warm-up, over the stage's progress; cosine and linear end at 0."""
@@ -189,6 +189,9 @@ class StageOptions(Options):
 
     optimizer: OptimizerOptions = OptimizerOptions()
     """How gradients become weight changes."""
+
+    critic_optimizer: OptimizerOptions = OptimizerOptions(learning_rate=1e-4)
+    """As `optimizer`, for the critic of a method that trains one."""
 
     share: float = Field(default=1.0, gt=0, le=1)
     """Share of the run's budget; the shares of all stages add up to 1."""
@@ -232,7 +235,7 @@ class Recipe(Options):
     data: DataOptions = DataOptions()
     """Rows from files: prompts, references, demonstrations."""
 
-    domain: dict[str, DomainOptions] = Field(min_length=1)
+    domain: dict[str, DomainOptions] = Field(default_factory=dict)
     """Where prompts and verdicts come from, one table each; its key is the entry unless `name` is given."""
 
     backend: BackendOptions = BackendOptions()
@@ -252,6 +255,12 @@ class Recipe(Options):
 
     stage: tuple[StageOptions, ...] = Field(min_length=1)
     """The stages, in order."""
+
+    @model_validator(mode="after")
+    def _has_prompts(self) -> Recipe:
+        if not self.domain and not self.data.sources:
+            raise ValueError("domain: a recipe needs prompts; add a [domain.NAME] table or a [[data.sources]].")
+        return self
 
     @model_validator(mode="after")
     def _stages_fit_together(self) -> Recipe:

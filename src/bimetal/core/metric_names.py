@@ -39,6 +39,9 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("verdict/DOMAIN/unknown_share", "Verdicts that are unknown, of all of the domain.", "share", "below 0.02", "read the verdicts' detail: a row, the verifier or a service is broken"),
     ("verdict/timeout_share", "Verdicts with reason timeout, of all verdicts.", "share", "near 0", "read those answers; raise the verifier's time limit if they are honest work"),
     ("errors/share", "Verdicts that are unknown because a row, the verifier or a service broke.", "share", "below 0.02", "the run stops above its limit; read the verdicts' detail"),
+    ("evaluation/DOMAIN/accuracy", "Held-out problems answered correctly in the required form.", "share", "rises", "as reward/mean"),
+    ("evaluation/DOMAIN/lenient", "Held-out problems whose answer is right wherever it stands in the response.", "share", "above accuracy at first, equal to it later", "stays above accuracy: the format is not learned"),
+    ("evaluation/DOMAIN/pass_at_K", "Chance that one of that many answers to a held-out problem is correct (unbiased).", "share", "above accuracy", "equal to accuracy: the policy no longer explores"),
     # groups
     ("group/uniform_share", "Groups whose known rewards are all equal, so that relative credit is 0.", "share", "below 0.5", "draw prompts nearer to the policy's ability, or use larger groups"),
     ("group/too_few_known_share", "Groups with fewer than two known verdicts, so that relative credit is 0.", "share", "near 0", "see errors/share"),
@@ -49,8 +52,9 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("policy/divergence_from_old", "Divergence of the policy from the weights that started the roll-out batch (k3).", "nats per token", "below 0.05", "fewer updates per roll-out batch, or a lower learning rate"),
     ("policy/divergence_from_reference", "Divergence of the policy from the reference (k3).", "nats per token", "grows slowly", "grows fast: lower the learning rate or raise the divergence coefficient"),
     ("policy/sampler_mismatch", "Mean absolute difference of the trainer's and the sampler's log-probabilities.", "nats per token", "below 0.01, below 1e-4 for the local backend", "compare template, dtype and temperature of both sides"),
-    ("value/loss", "Squared error of the critic's values.", "reward squared", "falls", "raise the critic's learning rate or warm it up"),
-    ("value/explained_share", "Share of the variance of the returns that the critic explains.", "share, at most 1", "rises above 0", "stays below 0: the critic is worse than a constant; warm it up"),
+    ("critic/value", "Mean of the critic's values over member tokens.", "reward", "follows reward/mean", "far from reward/mean: warm the critic up"),
+    ("critic/squared_error", "Squared error of the critic's values, unclipped.", "reward squared", "falls", "raise the critic's learning rate or warm it up"),
+    ("imitation/nll", "Negative log-likelihood of demonstration tokens, unweighted.", "nats per token", "falls", "rises on held-out data: fewer visits per demonstration"),
     # ratios and gates
     ("gate/closed_share", "Rollout tokens whose gradient the gate stops.", "share", "0 at the first update, 0.001 to 0.2 after", "high: fewer updates per roll-out batch; always 0 with several updates: the learning rate is too low"),
     ("ratio/mean", "Mean of the importance ratio over member tokens.", "ratio", "near 1", "far from 1: the rollouts are too old"),
@@ -68,6 +72,8 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("gradient/share_rollouts", "Norm of the rollouts' gradient over the sum of both sources' norms.", "share", "what the method intends", "as gradient/share_demonstrations"),
     ("gradient/cosine_demonstrations_rollouts", "Cosine between the two sources' gradients.", "cosine in [-1, 1]", "above -0.2", "strongly negative: the sources pull apart; stages or projection may do better"),
     ("optimizer/learning_rate", "Learning rate of the step.", "rate", "follows its schedule", "check warm-up and the budget that drives the schedule"),
+    ("gradient/critic_norm", "As gradient/norm, of the critic.", "norm", "steady", "as gradient/norm"),
+    ("optimizer/critic_learning_rate", "As optimizer/learning_rate, of the critic.", "rate", "follows its schedule", "as optimizer/learning_rate"),
     ("optimizer/update_norm", "Norm of the change of the parameters in the step.", "norm", "steady", "as gradient/norm"),
     ("controller/NAME", "Value of a controller.", "number", "moves as its rule says", "stuck at a bound: widen the bound or its target"),
     # rollouts and tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from bimetal.core.types import Item, Verdict
 from bimetal.data.chat import Renderer
 from bimetal.objectives.method import Need
 from bimetal.rewards.verifier import VerifierPool, VerifyTask
-from bimetal.rollout.backend import Backend, Host
+from bimetal.rollout.backend import Backend
 from bimetal.rollout.group import GroupMaker, Judge, Rendering
 from bimetal.rollout.journal import Journal
 from bimetal.rollout.pipeline import Pipeline
@@ -97,16 +98,31 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
     if any(Need.REWARD in plan.method.needs for plan in plans):
         for referee in work.referees.values():
             pool.prepare(referee.entry, referee.options)
-    host = Host(
-        module=model.module, pad_token_id=renderer.pad_token_id, encode=renderer.response_ids,
-        decode=renderer.text_of, device=device, autocast=autocast,
-    )
-    entry = find("backends", recipe.backend.name, base=base, code=code)
-    options = validate_entry("backend", recipe.backend.own, config_class=entry.module.Config, path="backend")
+    offer = {
+        "module": model.module, "pad_token_id": model.tokenizer.pad_token_id or 0, "encode": renderer.response_ids,
+        "decode": renderer.text_of, "device": device, "autocast": autocast,
+    }
     return Parts(
         recipe=recipe, base=base, code=code, model=model, policy=policy, renderer=renderer, rendering=rendering,
-        backend=entry.module.connect(options, host), pool=pool, work=work, plans=plans,
+        backend=connect(recipe, offer, base=base, code=code), pool=pool, work=work, plans=plans,
     )
+
+
+def connect(recipe: Recipe, offer: Mapping[str, object], *, base: Path, code: LocalCode) -> Backend:
+    """The recipe's backend; its ``connect(options, *, ...)`` gets those of the offered things that it names.
+
+    Raises:
+        ConfigError: The backend is unknown, refuses its options, or asks for something the trainer has not.
+    """
+    entry = find("backends", recipe.backend.name, base=base, code=code)
+    options = validate_entry("backend", recipe.backend.own, config_class=entry.module.Config, path="backend")
+    named = list(inspect.signature(entry.module.connect).parameters.values())[1:]
+    missing = [p.name for p in named if p.name not in offer and p.default is inspect.Parameter.empty]
+    if missing:
+        raise ConfigError(
+            f"backend {entry.name!r}: its connect asks for {', '.join(missing)}; the trainer offers {', '.join(offer)}"
+        )
+    return entry.module.connect(options, **{p.name: offer[p.name] for p in named if p.name in offer})
 
 
 def assemble(

@@ -161,10 +161,18 @@ def _watch(
                 found.mean(name, float(values[members].double().sum()), count=count)
                 if name == "ratio/mean" and count:
                     found.largest("ratio/max", float(values[members].max()))
-        if ENTROPY in output.statistics:
-            written = rows.mask & (rows.origin == ORIGIN_CODES[Origin.POLICY])
-            spread = output.statistics[ENTROPY][written].double()
-            found.mean("policy/entropy", float(spread.sum()), count=int(written.sum()))
+        written = rows.mask & (rows.origin == ORIGIN_CODES[Origin.POLICY])
+        count = int(written.sum())
+        if output.values is not None or not count:
+            return
+        found.mean("policy/entropy", float(output.statistics[ENTROPY][written].double().sum()), count=count)
+        if rows.old_logprobs is not None:
+            old = rows.old_logprobs[written].double()
+            moved = output.logprobs[written].double() - old
+            found.mean("policy/divergence_from_old", float((torch.expm1(-moved) + moved).sum()), count=count)
+            if rows.sampler_logprobs is not None:
+                apart = (old - rows.sampler_logprobs[written].double()).abs()
+                found.mean("policy/sampler_mismatch", float(apart.sum()), count=count)
 
 
 def run(role: Role, rows: Batch, statistics: Mapping[str, Statistic], models: Models) -> PolicyOutput:
@@ -265,8 +273,9 @@ def _refuse_non_finite_rule(norms: Mapping[str, float], shape: StepShape) -> Non
     bad = sorted(name for name, norm in norms.items() if not math.isfinite(norm))
     if bad:
         raise NonFiniteError(
-            f"step {shape.number}: not finite: the gradient that the update rule made for {', '.join(bad)}. The "
-            "optimizer has not moved. Look for a division by a zero norm in the rule; the last checkpoint is intact"
+            f"step {shape.number}: not finite: the gradient that the update rule made for {', '.join(bad)}. "
+            "The optimizer has not moved. Look for a division by a zero norm in the rule; the last checkpoint is "
+            "intact"
         )
 
 

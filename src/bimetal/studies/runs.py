@@ -1,0 +1,176 @@
+"""Single runs: start one from a recipe, continue one from its folder, and say beforehand what it would do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bimetal.config.load import load_recipe
+from bimetal.config.schema import Recipe
+from bimetal.config.toml import options_as_toml
+from bimetal.core.catalogue import LocalCode, is_local_file
+from bimetal.core.errors import CheckpointError, ConfigError
+from bimetal.core.files import write_atomic, writing
+from bimetal.studies.held_out import evaluate_held_out
+from bimetal.studies.manifest import Manifest, manifest_of, read_manifest
+from bimetal.trainer.loop import train
+from bimetal.trainer.prepare import Parts, assemble, load_parts
+from bimetal.trainer.report import Sink
+from bimetal.trainer.run import Run
+
+RECIPE, MANIFEST = "recipe.toml", "manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call ended: ``finished`` is false after Ctrl-C or the wall-time cap."""
+
+    folder: Path
+    finished: bool
+    step: int
+    progress: float
+
+
+def open_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe with every path absolute, so that the copy in the run folder reproduces the run.
+
+    Raises:
+        ConfigError: The recipe cannot work.
+    """
+    return with_absolute_paths(load_recipe(path, overrides), path.resolve().parent)
+
+
+def start(
+    recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED, sinks: Callable[[Run], Sequence[Sink]] | None = None
+) -> Outcome:
+    """Run a recipe from its beginning.
+
+    Raises:
+        ConfigError: The run folder holds a run, or the recipe cannot work.
+    """
+    folder = Path(recipe.output).resolve()
+    if (folder / RECIPE).exists() or (folder.is_dir() and any(folder.iterdir())):
+        raise ConfigError(
+            f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or give "
+            "another one with output=\"...\""
+        )
+    parts = load_parts(recipe, base=folder, folder=folder, code=code)
+    with closing(parts.pool):
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / MANIFEST, manifest_of(parts).to_bytes())
+        # The recipe comes last: a folder without it is no run.
+        write_atomic(folder / RECIPE, options_as_toml(recipe).encode("utf-8"))
+        return _go(parts, folder, sinks, budget=None)
+
+
+def resume(
+    folder: Path,
+    *,
+    budget: int | None = None,
+    inexact: bool = False,
+    code: LocalCode = LocalCode.REFUSED,
+    sinks: Callable[[Run], Sequence[Sink]] | None = None,
+) -> Outcome:
+    """Continue a run exactly: the result is that of a run that was never interrupted.
+
+    Args:
+        folder: The run folder.
+        budget: A larger amount of the recipe's currency.
+        inexact: Accept another machine, library version or data; the promise of exactness is gone then.
+        code: Whether the recipe may run local files.
+        sinks: Makes the views of the run.
+
+    Raises:
+        ConfigError: The folder holds no run.
+        CheckpointError: No checkpoint is intact, or the machine or data differ and ``inexact`` is not set.
+    """
+    folder = folder.resolve()
+    recipe = _recipe_of(folder)
+    parts = load_parts(recipe, base=folder, folder=folder, code=code)
+    with closing(parts.pool):
+        differences = read_manifest(folder / MANIFEST).differences(manifest_of(parts))
+        if differences and not inexact:
+            raise CheckpointError(
+                "the run would not continue exactly: " + "; ".join(differences) + ". Pass --inexact to go on anyway"
+            )
+        return _go(parts, folder, sinks, budget=budget, restore=True)
+
+
+def _go(
+    parts: Parts,
+    folder: Path,
+    sinks: Callable[[Run], Sequence[Sink]] | None,
+    *,
+    budget: int | None,
+    restore: bool = False,
+) -> Outcome:
+    run = assemble(parts, folder=folder, evaluate=evaluate_held_out, budget=budget)
+    run.sinks = sinks(run) if sinks is not None else ()
+    try:
+        if restore:
+            found = run.restore()
+            run.note(f"continues at step {run.position.step}" if found else "no checkpoint yet; begins again")
+        with _interruptible() as asked:
+            finished = train(run, should_stop=asked)
+    finally:
+        run.backend.close()
+        for sink in run.sinks:
+            sink.close()
+    return Outcome(folder=folder, finished=finished, step=run.position.step, progress=run.budget.progress)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a question the loop asks; the second one interrupts as usual."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: object) -> None:
+        del number, frame
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _recipe_of(folder: Path) -> Recipe:
+    path = folder / RECIPE
+    if not folder.is_dir() or not path.is_file() or path.is_symlink():
+        raise ConfigError(f"{folder} is no run folder; found no file {RECIPE} in it")
+    return load_recipe(path)
+
+
+def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
+    """The recipe with local paths as seen from ``base`` made absolute; names of hubs and entries stay."""
+    document = json.loads(recipe.model_dump_json())
+    document["output"] = str(Path(recipe.output).resolve())
+    for source in document["data"]["sources"]:
+        source["path"] = _absolute(source["path"], base)
+    document["model"]["name"] = _absolute(document["model"]["name"], base)
+    tables = [*document["domain"].values(), document["backend"]]
+    tables += [table for stage in document["stage"] for table in (stage["method"], stage["curriculum"])]
+    for table in tables:
+        if is_local_file(table["name"]):
+            table["name"] = str(base / table["name"]) if not Path(table["name"]).is_absolute() else table["name"]
+    return Recipe.model_validate(document)
+
+
+def _absolute(name: str, base: Path) -> str:
+    path = Path(name).expanduser()
+    return str((base / path).resolve()) if not path.is_absolute() and (base / path).exists() else name
+
+
+__all__ = ["MANIFEST", "RECIPE", "Manifest", "Outcome", "open_recipe", "resume", "start", "with_absolute_paths"]
