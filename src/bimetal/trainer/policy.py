@@ -161,10 +161,9 @@ def reduce_chunks(
         with torch.no_grad():
             spread = entropy(logits, tokens)
         given = dict(zip(others, other_states, strict=True))
-        found = [
-            f.function(logits, tokens, None if f.other is None else others[f.other].head(given[f.other]).detach())
-            for f in functions
-        ]
+        # Both distributions are those at the token's temperature, or equal models would have a divergence.
+        theirs = {name: (others[name].head(given[name]) / heat.unsqueeze(-1)).detach() for name in others}
+        found = [f.function(logits, tokens, None if f.other is None else theirs[f.other]) for f in functions]
         return (token_logprob(logits, tokens), spread, *found)
 
     parts: list[tuple[Tensor, ...]] = []
