@@ -16,8 +16,8 @@ from tests.methods.compare import (
     mixed_groups,
 )
 
+from bimetal.core.types import Signals
 from bimetal.methods.luffy import Config, build
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.method import RunShape
 
 RUN = RunShape(max_response_tokens=LONGEST, group_size=4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.objectives.tables import a_group, a_trace
 
-from bimetal.core.types import Credit, Origin, SegmentWeight, Stream
+from bimetal.core.types import Credit, Origin, SegmentWeight, Signals, Stream
 from bimetal.objectives.advantage import centered
-from bimetal.objectives.credit import Signals, attended, by_group, compared, imitation, members, routed
+from bimetal.objectives.credit import attended, by_group, compared, imitation, members, routed
 
 ON = {"on": {Origin.POLICY: 1.0}, "off": {Origin.DEMONSTRATION: 0.5}}
 IMITATE = {"imitation": {Origin.DEMONSTRATION: 1.0}}

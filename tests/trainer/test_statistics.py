@@ -9,11 +9,11 @@ import torch
 from tests.trainer.test_step import a_model, rows_of, stepped
 
 from bimetal.core.errors import ConfigError
+from bimetal.core.types import Signals
 from bimetal.data.collate import collate
 from bimetal.methods import sft
 from bimetal.objectives.aggregate import token_mean
 from bimetal.objectives.compose import Term
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.logprobs import (
     Statistic,
     argmax_token,

@@ -13,13 +13,23 @@ from torch import Tensor, nn
 from bimetal.core.batch import Batch, PolicyOutput
 from bimetal.core.errors import NonFiniteError
 from bimetal.core.streams import Streams, permutation
-from bimetal.core.types import Credit, Draft, Finish, Origin, PromptId, Segment, SegmentWeight, Trace, TraceId
+from bimetal.core.types import (
+    Credit,
+    Draft,
+    Finish,
+    Origin,
+    PromptId,
+    Segment,
+    SegmentWeight,
+    Signals,
+    Trace,
+    TraceId,
+)
 from bimetal.data.collate import Row, collate
 from bimetal.data.microbatch import Piece
 from bimetal.methods import sft
 from bimetal.objectives.aggregate import token_mean
 from bimetal.objectives.compose import Term
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.loss import CrossEntropy, only
 from bimetal.objectives.method import Method, RunShape
 from bimetal.objectives.update import Gradients, Update

@@ -11,11 +11,10 @@ from tests.trainer.test_step import SFT, a_model, assert_close, rows_of, stepped
 from torch import nn
 
 from bimetal.core.batch import PolicyOutput
-from bimetal.core.types import Credit, SegmentWeight
+from bimetal.core.types import Credit, SegmentWeight, Signals
 from bimetal.data.collate import collate
 from bimetal.objectives.aggregate import token_mean
 from bimetal.objectives.compose import Term
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.loss import CrossEntropy
 from bimetal.objectives.update import Change, Gradients, Update, drop_on_conflict
 from bimetal.trainer.optimizer import LearningRate, RoleOptimizer

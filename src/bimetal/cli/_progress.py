@@ -27,9 +27,16 @@ class ProgressSink:
         self._rate = 0.0
         self._reward: float | None = None
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} % of budget"),
-            TimeElapsedColumn(), TextColumn("ETA"), TimeRemainingColumn(), TextColumn("{task.fields[news]}"),
-            console=self._console, disable=not self._console.is_terminal, transient=False,
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} % of budget"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[news]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=False,
         )
         self._task = self._bar.add_task(printable(name), total=1.0, completed=start, news="")
         self._bar.start()

@@ -13,7 +13,9 @@ from bimetal.cli.train import AllowCode, report
 
 def command(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
-    budget: Annotated[float | None, typer.Option(min=1, help="A larger budget, in the recipe's currency.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=1, help="A larger budget, in the recipe's currency.")
+    ] = None,
     inexact: Annotated[
         bool, typer.Option("--inexact", help="Go on although machine, versions or data differ.")
     ] = False,

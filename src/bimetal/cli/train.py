@@ -16,8 +16,12 @@ AllowCode = Annotated[
 
 def command(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...", help="Changes to it.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and print what would happen.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[key=value]...", help="Changes to it.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and print what would happen.")
+    ] = False,
     allow_code: AllowCode = False,
     json: JsonFlag = False,
 ) -> None:
@@ -48,6 +52,10 @@ def report(folder: Path, step: int, progress: float, *, finished: bool, json: bo
     if json:
         print_json({"folder": str(folder), "step": step, "progress": progress, "finished": finished})
     elif finished:
-        print_text(f"finished after {step} steps; model in {folder / 'model'}, metrics in {folder / 'metrics.jsonl'}")
+        print_text(
+            f"finished after {step} steps; model in {folder / 'model'}, metrics in {folder / 'metrics.jsonl'}"
+        )
     else:
-        print_text(f"stopped at step {step}, {progress:.0%} of the budget; continue with: bimetal resume {folder}")
+        print_text(
+            f"stopped at step {step}, {progress:.0%} of the budget; continue with: bimetal resume {folder}"
+        )

@@ -259,7 +259,9 @@ class Recipe(Options):
     @model_validator(mode="after")
     def _has_prompts(self) -> Recipe:
         if not self.domain and not self.data.sources:
-            raise ValueError("domain: a recipe needs prompts; add a [domain.NAME] table or a [[data.sources]].")
+            raise ValueError(
+                "domain: a recipe needs prompts; add a [domain.NAME] table or a [[data.sources]]."
+            )
         return self
 
     @model_validator(mode="after")

@@ -61,9 +61,14 @@ class Batch:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with ``change`` applied to every tensor."""
-        return dataclasses.replace(self, **{
-            f.name: _apply(change, getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "trace_ids"
-        })
+        return dataclasses.replace(
+            self,
+            **{
+                f.name: _apply(change, getattr(self, f.name))
+                for f in dataclasses.fields(self)
+                if f.name != "trace_ids"
+            },
+        )
 
     def rows(self, index: Sequence[int]) -> Batch:
         """These rows, in this order, cut to the longest of them."""

@@ -1,6 +1,6 @@
 """The records that flow through a run: plain, frozen, serializable, without tensors.
 
-    Prompt --mix--> Draft --backend--> Segments --verifier--> Trace --credit--> Credit
+Prompt --mix--> Draft --backend--> Segments --verifier--> Trace --credit--> Credit
 """
 
 from __future__ import annotations
@@ -281,6 +281,18 @@ class Credit:
     advantage: float | tuple[float, ...] = 0.0
     weights: tuple[SegmentWeight, ...] = ()
     returns: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What passes before the update found out, per trace, one number per response token.
+
+    Only what the method's needs declare is present.
+    """
+
+    values: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
+    old_logprobs: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
+    reference_logprobs: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

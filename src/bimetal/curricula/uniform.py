@@ -55,7 +55,9 @@ class Uniform:
         """
         drawn = cast("Mapping[str, int]", state["drawn"])
         if set(drawn) != set(self._pools):
-            raise ConfigError(f"curriculum: state of pools {sorted(drawn)}; this run has {sorted(self._pools)}")
+            raise ConfigError(
+                f"curriculum: state of pools {sorted(drawn)}; this run has {sorted(self._pools)}"
+            )
         self._drawn = {pool: int(drawn[pool]) for pool in self._pools}
 
     def metrics(self) -> Mapping[str, float]:
@@ -71,7 +73,10 @@ class Uniform:
         ids = self._pools[pool]
         number, place = divmod(self._drawn[pool], len(ids))
         if self._orders.get(pool, (-1, ()))[0] != number:
-            self._orders[pool] = number, permutation(self._streams.generator("curriculum", pool, number), len(ids))
+            self._orders[pool] = (
+                number,
+                permutation(self._streams.generator("curriculum", pool, number), len(ids)),
+            )
         self._drawn[pool] += 1
         return ids[self._orders[pool][1][place]]
 
@@ -84,5 +89,7 @@ def build(options: Config, candidates: Sequence[Candidate], streams: Streams) ->
     """
     del options
     if not candidates:
-        raise ConfigError("curriculum: no prompts to draw; give a [domain.NAME] with problems or a data source")
+        raise ConfigError(
+            "curriculum: no prompts to draw; give a [domain.NAME] with problems or a data source"
+        )
     return Uniform(candidates, streams)

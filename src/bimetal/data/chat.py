@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -98,8 +99,10 @@ class Renderer:
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The ids that end a response, in ascending order: end of text, end of turn, and those given."""
-        eos = {self.tokenizer.eos_token_id} - {None}
-        return tuple(sorted({int(i) for i in eos | self._extra_stop_ids | {self.end_of_turn_id}}))
+        # transformers types the id as whatever a special token may be configured as.
+        eos: Any = self.tokenizer.eos_token_id
+        of_text = set[int]() if eos is None else {int(eos)}
+        return tuple(sorted(of_text | self._extra_stop_ids | {self.end_of_turn_id}))
 
     def check(self, *, roles: Iterable[str] = ("user",)) -> None:
         """Refuse a tokenizer whose sequences could not be trained on.

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bimetal.core.batch import ORIGIN_CODES, Batch
-from bimetal.core.types import Credit, Origin, Segment, Trace, TraceId
-from bimetal.objectives.credit import Signals
+from bimetal.core.types import Credit, Origin, Segment, Signals, Trace, TraceId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,8 @@ def collate(
         input_ids=_padded([i[:-1] for i in ids], width),
         targets=_padded([i[1:] for i in ids], width),
         attention=torch.arange(width).unsqueeze(0) < lengths.unsqueeze(1),
-        mask=canvas.fill(lambda row, s: [1.0 if s.origin is not Origin.PROMPT else 0.0] * len(s.token_ids)) > 0,
+        mask=canvas.fill(lambda row, s: [1.0 if s.origin is not Origin.PROMPT else 0.0] * len(s.token_ids))
+        > 0,
         origin=canvas.fill(lambda row, s: [float(ORIGIN_CODES[s.origin])] * len(s.token_ids)).long(),
         temperature=canvas.fill(lambda row, s: [s.temperature] * len(s.token_ids), default=1.0),
         group=torch.tensor([row.group for row in rows]),
@@ -70,7 +70,9 @@ class _Canvas:
     width: int
     dtype: torch.dtype
 
-    def fill(self, numbers: Callable[[Row, Segment], Sequence[float]], default: float = 0.0) -> Float[Tensor, "b t"]:
+    def fill(
+        self, numbers: Callable[[Row, Segment], Sequence[float]], default: float = 0.0
+    ) -> Float[Tensor, "b t"]:
         """One number per token of every segment; the very first token is predicted nowhere."""
         out = torch.full((len(self.rows), self.width), default, dtype=self.dtype)
         for b, row in enumerate(self.rows):
@@ -83,7 +85,9 @@ class _Canvas:
         out = torch.zeros((len(self.rows), self.width), dtype=self.dtype)
         for b, (row, line) in enumerate(zip(self.rows, numbers, strict=True)):
             if len(line) != row.trace.response_length:
-                raise ValueError(f"trace {row.trace.id}: {len(line)} numbers for {row.trace.response_length} tokens")
+                raise ValueError(
+                    f"trace {row.trace.id}: {len(line)} numbers for {row.trace.response_length} tokens"
+                )
             start = sum(len(s.token_ids) for s in row.trace.segments) - len(line) - 1
             out[b, start : start + len(line)] = torch.tensor(line, dtype=self.dtype)
         return out
@@ -92,19 +96,19 @@ class _Canvas:
         """As ``responses``; rows without numbers get 0; ``None`` if no row has any."""
         if all(line is None for line in numbers):
             return None
-        return self.responses([
-            [0.0] * row.trace.response_length if line is None else line
-            for row, line in zip(self.rows, numbers, strict=True)
-        ])
+        return self.responses(
+            [
+                [0.0] * row.trace.response_length if line is None else line
+                for row, line in zip(self.rows, numbers, strict=True)
+            ]
+        )
 
     def named(self, numbers: Mapping[TraceId, Sequence[float]]) -> Float[Tensor, "b t"] | None:
         """As ``optional``, by trace id."""
         return self.optional([numbers.get(row.trace.id) for row in self.rows])
 
 
-def _membership(
-    canvas: _Canvas, terms: Sequence[str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _membership(canvas: _Canvas, terms: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     members = {t: torch.zeros((len(canvas.rows), canvas.width), dtype=torch.bool) for t in terms}
     weights = {t: torch.zeros((len(canvas.rows), canvas.width), dtype=canvas.dtype) for t in terms}
     for b, row in enumerate(canvas.rows):
@@ -113,9 +117,13 @@ def _membership(
             ends.append(ends[-1] + len(s.token_ids))
         for entry in row.credit.weights:
             if entry.term not in members or entry.segment >= len(row.trace.segments):
-                raise ValueError(f"credit of {row.trace.id} names term {entry.term!r}, segment {entry.segment}")
+                raise ValueError(
+                    f"credit of {row.trace.id} names term {entry.term!r}, segment {entry.segment}"
+                )
             if row.trace.segments[entry.segment].origin is Origin.PROMPT:
-                raise ValueError(f"credit of {row.trace.id}: prompt tokens cannot be members of {entry.term!r}")
+                raise ValueError(
+                    f"credit of {row.trace.id}: prompt tokens cannot be members of {entry.term!r}"
+                )
             span = slice(ends[entry.segment] - 1, ends[entry.segment + 1] - 1)
             members[entry.term][b, span] = True
             numbers = _spread(entry.weight, ends[entry.segment + 1] - ends[entry.segment])

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from bimetal.core.types import Credit, Group, Origin, Trace
+from bimetal.core.types import Credit, Group, Origin, Signals, Trace
 from bimetal.objectives.advantage import generalized, whitened
 from bimetal.objectives.aggregate import token_mean
-from bimetal.objectives.credit import CreditRule, Signals, members, nothing
+from bimetal.objectives.credit import CreditRule, members, nothing
 from bimetal.objectives.gate import clip, dual_clip
 from bimetal.objectives.loss import PolicyGradient, ValueRegression
 from bimetal.objectives.method import Evidence, Method, Need, Options, RunShape, Term
@@ -74,7 +74,8 @@ def generalized_advantages(discount: float, trace_decay: float) -> CreditRule:
         traces: list[Trace] = [trace for group in groups for trace in group.traces]
         judged = [t for t in traces if t.is_known]
         found = [
-            generalized(signals.values[t.id], t.reward, discount=discount, trace_decay=trace_decay) for t in judged
+            generalized(signals.values[t.id], t.reward, discount=discount, trace_decay=trace_decay)
+            for t in judged
         ]
         white = whitened([advantages for advantages, _ in found])
         credits = {

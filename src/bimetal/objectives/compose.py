@@ -53,15 +53,21 @@ def shares(terms: Collection[Term], batch: Batch) -> dict[str, Float[Tensor, "b 
     """
     result: dict[str, Float[Tensor, "b t"]] = {}
     for term in terms:
-        pool = [other for other in terms if other.name == term.name or (term.pool and other.pool == term.pool)]
+        pool = [
+            other for other in terms if other.name == term.name or (term.pool and other.pool == term.pool)
+        ]
         if len({other.aggregate.name for other in pool}) > 1:
-            raise ValueError(f"terms of pool {term.pool!r} need one aggregate; got {[o.aggregate.name for o in pool]}")
+            raise ValueError(
+                f"terms of pool {term.pool!r} need one aggregate; got {[o.aggregate.name for o in pool]}"
+            )
         members = batch.members[term.name]
         pooled = torch.stack([batch.members[other.name] for other in pool]).any(dim=0)
         weights = torch.stack([_masked(batch, other.name) for other in pool]).sum(dim=0)
         count = term.aggregate.count(pooled, weights, batch.group)
         scale = term.aggregate.scale(members, batch.group)
-        result[term.name] = _masked(batch, term.name) * scale / torch.where(count > 0, count, torch.ones_like(count))
+        result[term.name] = (
+            _masked(batch, term.name) * scale / torch.where(count > 0, count, torch.ones_like(count))
+        )
     return result
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
-from bimetal.core.types import Credit, Group, Origin, SegmentWeight, Trace, TraceId
+from bimetal.core.types import Credit, Group, Origin, SegmentWeight, Signals, Trace
 from bimetal.objectives.advantage import Advantage
 
 Table = Mapping[str, Mapping[Origin, float]]
@@ -15,18 +14,6 @@ Table = Mapping[str, Mapping[Origin, float]]
 
 MINIMUM_KNOWN = 2
 """A comparison needs two known members (design contract C5)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
-    """What passes before the update found out, per trace, one number per response token.
-
-    Only what the method's needs declare is present.
-    """
-
-    values: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
-    old_logprobs: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
-    reference_logprobs: Mapping[TraceId, tuple[float, ...]] = field(default_factory=dict)
 
 
 CreditRule = Callable[[Sequence[Group], Signals], tuple[Credit, ...]]
@@ -62,7 +49,9 @@ def compared(group: Group, advantage: Advantage, table: Table) -> tuple[Credit, 
         rewards = torch.tensor([trace.reward for trace in known], dtype=torch.float64)
         numbers = dict(zip(numbers, (float(a) for a in advantage(rewards)), strict=True))
     return tuple(
-        Credit(trace_id=t.id, advantage=numbers[t.id], weights=members(t, table)) if t.id in numbers else nothing(t)
+        Credit(trace_id=t.id, advantage=numbers[t.id], weights=members(t, table))
+        if t.id in numbers
+        else nothing(t)
         for t in group.traces
     )
 

@@ -79,7 +79,9 @@ def divergence_from_other(
     """
     del targets
     if other is None:
-        raise ValueError("divergence_from_other needs the other role's logits: Statistic(..., other='reference')")
+        raise ValueError(
+            "divergence_from_other needs the other role's logits: Statistic(..., other='reference')"
+        )
     mine, theirs = torch.log_softmax(logits, dim=-1), torch.log_softmax(other, dim=-1)
     return (mine.exp() * (mine - theirs)).sum(dim=-1)
 
@@ -94,6 +96,8 @@ def divergence_to_other(
     """
     del targets
     if other is None:
-        raise ValueError("divergence_to_other needs the other role's logits: Statistic(..., other='reference')")
+        raise ValueError(
+            "divergence_to_other needs the other role's logits: Statistic(..., other='reference')"
+        )
     mine, theirs = torch.log_softmax(logits, dim=-1), torch.log_softmax(other, dim=-1)
     return (theirs.exp() * (theirs - mine)).sum(dim=-1)

@@ -26,7 +26,9 @@ class Loss(Protocol):
         """The loss of each member."""
         ...
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """Per-token quantities worth a metric, by metric name; averaged over members by the trainer."""
         ...
 
@@ -43,7 +45,9 @@ class PolicyGradient:
         surrogate = self.gate.surrogate(self.ratio(batch, policy, members), batch.advantages)
         return only(members, -surrogate)
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """The ratio, and where the gate is closed."""
         ratio = self.ratio(batch, policy, members)
         closed = self.gate.closed(ratio, batch.advantages) & members
@@ -61,7 +65,9 @@ class CrossEntropy:
         logprobs = only(members, policy.logprobs)
         return -self.weight(batch, policy, members) * logprobs
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """The plain negative log-likelihood, comparable between weightings."""
         del batch
         return {"imitation/nll": -only(members, policy.logprobs)}
@@ -95,7 +101,9 @@ class Divergence:
             case _:
                 return torch.expm1(-log_ratio) + log_ratio
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """The k3 estimate, whatever the loss uses."""
         return {"policy/divergence_from_reference": Divergence("k3")(batch, policy, members)}
 
@@ -112,7 +120,9 @@ class StatisticLoss:
         del batch
         return self.sign * only(members, policy.statistic(self.name))
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """Nothing beyond the term's own loss."""
         del batch, policy, members
         return {}
@@ -136,7 +146,9 @@ class ValueRegression:
         clipped = old + (values - old).clamp(-self.clip_range, self.clip_range)
         return 0.5 * torch.maximum((values - returns).square(), (clipped - returns).square())
 
-    def watch(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Mapping[str, _PerToken]:
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
         """The critic's mean value and its unclipped squared error."""
         values = only(members, required(policy.values, "values"))
         returns = only(members, required(batch.returns, "returns"))

@@ -46,7 +46,9 @@ def over_self(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) 
     return _exp_difference(policy.logprobs, policy.logprobs.detach(), members)
 
 
-def sequence_over_old(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+def sequence_over_old(
+    batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
     """The geometric mean of the token ratios of a sequence's members, at each of them (GSPO, arXiv:2507.18071, eq. 7).
 
     Raises:

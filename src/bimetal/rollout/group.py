@@ -87,7 +87,10 @@ class GroupMaker:
         self.journal.open_batch(batch)
         states = [
             GroupState(
-                prompt=d.prompt, visit=d.visit, size=order.size, progress=progress,
+                prompt=d.prompt,
+                visit=d.visit,
+                size=order.size,
+                progress=progress,
                 demonstrations=self.demonstrations(d.prompt.id),
             )
             for d in draws
@@ -99,7 +102,9 @@ class GroupMaker:
             fresh = self._round(states, drafts, order, call=f"round-{number}")
             fresh = self._judged(states, fresh, order)
             states = [replace(s, traces=s.traces + new) for s, new in zip(states, fresh, strict=True)]
-        raise RolloutError(f"the mix still drafts after {MAX_ROUNDS} rounds; it must return no drafts in the end")
+        raise RolloutError(
+            f"the mix still drafts after {MAX_ROUNDS} rounds; it must return no drafts in the end"
+        )
 
     def _round(
         self, states: Sequence[GroupState], drafts: Sequence[tuple[Draft, ...]], order: Order, *, call: str
@@ -137,9 +142,13 @@ class GroupMaker:
         for start in range(0, len(todo), order.chunk):
             some = todo[start : start + order.chunk]
             verdicts = order.judge([[_item(prompt, t) for t in traces] for prompt, traces in some])
-            self.journal.record_verdicts({
-                t.id: v for (_, traces), row in zip(some, verdicts, strict=True) for t, v in zip(traces, row, strict=True)
-            })
+            self.journal.record_verdicts(
+                {
+                    t.id: v
+                    for (_, traces), row in zip(some, verdicts, strict=True)
+                    for t, v in zip(traces, row, strict=True)
+                }
+            )
         known = self.journal.verdicts()
         return [tuple(replace(t, verdict=known.get(t.id)) for t in traces) for traces in fresh]
 
@@ -157,8 +166,15 @@ class GroupMaker:
         head = Segment(origin=Origin.PROMPT, token_ids=self.rendered[prompt.id])
         shown = self._shown(state, draft)
         return Trace(
-            id=trace_id(prompt, state.visit, member), prompt_id=prompt.id, domain=prompt.domain, visit=state.visit,
-            member=member, draft=draft, contexts=((head, *shown),), finish=Finish.STOP, stream=prompt.stream,
+            id=trace_id(prompt, state.visit, member),
+            prompt_id=prompt.id,
+            domain=prompt.domain,
+            visit=state.visit,
+            member=member,
+            draft=draft,
+            contexts=((head, *shown),),
+            finish=Finish.STOP,
+            stream=prompt.stream,
             text=self.rendering.text_of([i for s in shown for i in s.token_ids]),
         )
 
@@ -171,9 +187,13 @@ class GroupMaker:
         logprobs = demonstration.author_logprobs
         if count == 0:
             return ()
-        return (Segment(
-            origin=Origin.DEMONSTRATION, token_ids=ids[:count], logprobs=None if logprobs is None else logprobs[:count]
-        ),)
+        return (
+            Segment(
+                origin=Origin.DEMONSTRATION,
+                token_ids=ids[:count],
+                logprobs=None if logprobs is None else logprobs[:count],
+            ),
+        )
 
     def _request(self, begun: Trace, sampling: Sampling) -> Request:
         return Request(
@@ -191,12 +211,17 @@ class GroupMaker:
                 f"the backend ended {begun.id} with {output.finish.value!r}; the whole call is run again on resume"
             )
         written = Segment(
-            origin=Origin.POLICY, token_ids=output.token_ids, logprobs=output.logprobs, version=output.version,
+            origin=Origin.POLICY,
+            token_ids=output.token_ids,
+            logprobs=output.logprobs,
+            version=output.version,
             temperature=temperature,
         )
         segments = (*begun.segments, written)
         response = [i for s in segments if s.origin is not Origin.PROMPT for i in s.token_ids]
-        return replace(begun, contexts=(segments,), finish=output.finish, text=self.rendering.text_of(response))
+        return replace(
+            begun, contexts=(segments,), finish=output.finish, text=self.rendering.text_of(response)
+        )
 
 
 def trace_id(prompt: Prompt, visit: int, member: int) -> TraceId:

@@ -42,7 +42,9 @@ class Pipeline:
         self.maker.journal.record_order([trace.id for group in found for trace in group.traces])
         for group in found:
             for trace in group.traces:
-                written = [s.version for s in trace.segments if s.origin is Origin.POLICY and s.version is not None]
+                written = [
+                    s.version for s in trace.segments if s.origin is Origin.POLICY and s.version is not None
+                ]
                 if any(version - v > max_staleness for v in written):
                     raise RolloutError(
                         f"{trace.id} was written by weights {written}, now {version}: staler than {max_staleness}"

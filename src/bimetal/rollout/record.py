@@ -49,7 +49,9 @@ def trace_from_json(row: Mapping[str, Any]) -> Trace:
         ValueError: The record is of another schema version, or malformed.
     """
     if row["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"trace of schema version {row['schema_version']}; this version reads {SCHEMA_VERSION}")
+        raise ValueError(
+            f"trace of schema version {row['schema_version']}; this version reads {SCHEMA_VERSION}"
+        )
     return Trace(
         id=TraceId(row["id"]),
         prompt_id=PromptId(row["prompt_id"]),

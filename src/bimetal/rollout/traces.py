@@ -34,7 +34,9 @@ class TraceWriter:
         self._folder = folder
         self._rows: list[dict[str, object]] = []
 
-    def add(self, groups: Sequence[Group], credits: Mapping[TraceId, Credit], *, stage: str, batch: int) -> None:
+    def add(
+        self, groups: Sequence[Group], credits: Mapping[TraceId, Credit], *, stage: str, batch: int
+    ) -> None:
         """Keep the traces of one roll-out batch."""
         self._rows += [
             _row(group, n, credits, stage, batch) for group in groups for n in range(len(group.traces))
@@ -63,7 +65,9 @@ class TraceWriter:
                 path.unlink()
 
 
-def _row(group: Group, number: int, credits: Mapping[TraceId, Credit], stage: str, batch: int) -> dict[str, object]:
+def _row(
+    group: Group, number: int, credits: Mapping[TraceId, Credit], stage: str, batch: int
+) -> dict[str, object]:
     trace = group.traces[number]
     verdict, advantage = trace.verdict, credits[trace.id].advantage
     mean = sum(advantage) / len(advantage) if isinstance(advantage, tuple) else advantage

@@ -14,13 +14,16 @@ from bimetal.config.data import DataOptions, SourceOptions
 from bimetal.config.load import read_toml, validate_entry
 from bimetal.config.mistakes import validated
 from bimetal.config.model import ModelOptions
-from bimetal.config.schema import DomainOptions
+from bimetal.config.schema import DomainOptions, TrainerOptions
 from bimetal.core.catalogue import find, is_local_file
 from bimetal.core.errors import ConfigError, DataError
+from bimetal.core.streams import Streams
 from bimetal.core.types import JsonValue, Prompt, PromptId, Split
 from bimetal.data.chat import Renderer
 from bimetal.data.records import load_data
-from bimetal.evaluation.sample import Subject
+from bimetal.evaluation.result import SuiteResult
+from bimetal.evaluation.sample import Observe, Plan, Subject, unobserved
+from bimetal.evaluation.suite import Suite, evaluate
 from bimetal.rewards.verifier import VerifierPool
 from bimetal.rollout.backend import Backend
 from bimetal.rollout.cached import positions_of
@@ -61,6 +64,17 @@ class Problems:
     options: Mapping[str, JsonValue]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How an evaluation is made: ``seed`` names the noise, ``device`` is as in a recipe."""
+
+    suite: str
+    split: Split
+    plan: Plan
+    seed: int = 0
+    device: str = "auto"
+
+
 def named(text: str) -> Named:
     """A model's name, a model folder, or a run folder with a finished model.
 
@@ -92,7 +106,9 @@ def opened(name: Named, *, seed: int, device: str) -> Iterator[Opened]:
         ConfigError: There is no such model, or it cannot be used.
     """
     place = resolve_device(device)
-    loaded = load_causal_lm(ModelOptions(name=name.model, device=device), device=place, base=Path.cwd(), seed=seed)
+    loaded = load_causal_lm(
+        ModelOptions(name=name.model, device=device), device=place, base=Path.cwd(), seed=seed
+    )
     renderer = Renderer(loaded.tokenizer)
     renderer.check()
     pad = loaded.tokenizer.pad_token_id
@@ -120,28 +136,30 @@ def opened(name: Named, *, seed: int, device: str) -> Iterator[Opened]:
 
 
 def domain_tables(names: Sequence[str], recipe: Path | None) -> dict[str, DomainOptions]:
-    """The domains that were named, with their options from a recipe's ``[domain.*]`` tables if there is one.
+    """The named domains, each with its options from the recipe's ``[domain.NAME]`` table or its defaults.
 
-    Without names all tables of the recipe; without a recipe the defaults of the named domains. The file
-    may be a whole recipe or hold ``[domain.*]`` tables alone.
+    Without names all tables of the recipe. The file may be a whole recipe or hold such tables alone.
 
     Raises:
-        ConfigError: Neither names nor tables, a name that the recipe has no table for, or a wrong table.
+        ConfigError: A table is wrong.
     """
-    tables: dict[str, DomainOptions] = {}
     written = read_toml(recipe).get("domain", {}) if recipe is not None else {}
     if not isinstance(written, dict):
         raise ConfigError(f"{recipe}: domain must be tables, as in [domain.lab_table]; found {written!r}")
-    for key, table in written.items():
+    tables: dict[str, DomainOptions] = {}
+    for key in names or written:
+        table = written.get(key, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{recipe}: domain.{key} must be a table; found {table!r}")
         tables[key] = validated(DomainOptions, {"name": key, **table}, path=f"domain.{key}")
-    if recipe is None:
-        return {name: DomainOptions(name=name) for name in names}
-    missing = [name for name in names if name not in tables]
-    if missing:
-        raise ConfigError(f"{recipe}: has no table [domain.{missing[0]}]; found {', '.join(tables) or 'none'}")
-    return {key: table for key, table in tables.items() if not names or key in names}
+    return tables
+
+
+def answer_tokens(recipe: Path | None) -> int:
+    """How long an answer may be, in tokens: as the recipe has it, else as recipes have it by default."""
+    trainer = read_toml(recipe).get("trainer", {}) if recipe is not None else {}
+    options = validated(TrainerOptions, trainer if isinstance(trainer, dict) else {}, path="trainer")
+    return options.max_response_tokens
 
 
 def generated(tables: Mapping[str, DomainOptions], split: Split, *, count: int) -> Problems:
@@ -155,12 +173,12 @@ def generated(tables: Mapping[str, DomainOptions], split: Split, *, count: int) 
     prompts: dict[str, list[Prompt]] = {}
     for key, table in tables.items():
         if is_local_file(table.name):
-            raise ConfigError(f"domain {table.name!r} is a local file, which makes no problems; give --data FILE")
+            raise ConfigError(
+                f"domain {table.name!r} is a local file, which makes no problems; give --data FILE"
+            )
         entry = find("domains", table.name)
         if not hasattr(entry.module, "load"):
-            raise ConfigError(
-                f"domain {key!r} only judges and makes no problems; give them with --data FILE"
-            )
+            raise ConfigError(f"domain {key!r} only judges and makes no problems; give them with --data FILE")
         own = {**entry.options, **table.own}
         options = validate_entry("domain", own, config_class=entry.module.Config, path=f"domain.{key}")
         drawn = islice(entry.module.load(options, split), count)
@@ -202,6 +220,37 @@ def judging(problems: Problems, *, workers: int, time_limit_seconds: float) -> I
         for referee in problems.referees.values():
             pool.prepare(referee.entry, referee.options)
         yield judge_with(pool, problems.referees)
+
+
+def measured(
+    name: Named, problems: Problems, *, judge: Judge, setting: Setting, observe: Observe = unobserved
+) -> SuiteResult:
+    """Answers of the model behind a name to the problems, judged and counted.
+
+    Raises:
+        BimetalError: The model cannot be opened, or those of ``evaluation.suite.evaluate``.
+    """
+    with opened(name, seed=setting.seed, device=setting.device) as model:
+        kept: dict[str, JsonValue] = {"model": name.model, "fingerprint": model.fingerprint}
+        suite = Suite(
+            name=setting.suite,
+            domains=problems.prompts,
+            split=setting.split,
+            settings={**kept, "domains": problems.options},
+        )
+        return evaluate(
+            suite,
+            subject=model.subject,
+            judge=judge,
+            streams=Streams(setting.seed),
+            plan=with_stops(setting.plan, model),
+            observe=observe,
+        )
+
+
+def with_stops(plan: Plan, model: Opened) -> Plan:
+    """The plan with the ids that end this model's answers."""
+    return replace(plan, sampling=replace(plan.sampling, stop_token_ids=model.stop_token_ids))
 
 
 def _referees(tables: Mapping[str, DomainOptions]) -> dict[str, Referee]:

@@ -69,16 +69,18 @@ class Forecast:
     def to_text(self) -> str:
         """For people: the resolved recipe, then what follows from it."""
         problems = ", ".join(f"{name} {n:,}" for name, n in self.distinct_problems.items())
-        return "\n".join([
-            self.recipe.rstrip(),
-            "",
-            f"model {self.model}: {self.parameters:,} parameters, {self.trained_parameters:,} trained",
-            f"distinct training problems: {problems}",
-            *(s.to_text() for s in self.stages),
-            f"memory: about {self.memory_bytes / 2**30:.2f} GiB for weights, gradients, optimizer and one micro-batch",
-            *self.notes,
-            "nothing was run",
-        ])
+        return "\n".join(
+            [
+                self.recipe.rstrip(),
+                "",
+                f"model {self.model}: {self.parameters:,} parameters, {self.trained_parameters:,} trained",
+                f"distinct training problems: {problems}",
+                *(s.to_text() for s in self.stages),
+                f"memory: about {self.memory_bytes / 2**30:.2f} GiB for weights, gradients, optimizer and one micro-batch",
+                *self.notes,
+                "nothing was run",
+            ]
+        )
 
 
 def forecast(recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED) -> Forecast:
@@ -94,9 +96,14 @@ def forecast(recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED) -> Forecast
         parameters = sum(p.numel() for p in parts.policy.parameters())
         trained = sum(p.numel() for p in parts.policy.parameters() if p.requires_grad)
         return Forecast(
-            recipe=options_as_toml(recipe), model=parts.model.name, parameters=parameters, trained_parameters=trained,
-            distinct_problems=dict(parts.work.distinct), memory_bytes=_memory(parts, parameters, trained),
-            stages=tuple(_stage(parts, plan) for plan in parts.plans), notes=parts.work.notes,
+            recipe=options_as_toml(recipe),
+            model=parts.model.name,
+            parameters=parameters,
+            trained_parameters=trained,
+            distinct_problems=dict(parts.work.distinct),
+            memory_bytes=_memory(parts, parameters, trained),
+            stages=tuple(_stage(parts, plan) for plan in parts.plans),
+            notes=parts.work.notes,
         )
 
 
@@ -118,19 +125,28 @@ def _stage(parts: Parts, plan: Plan) -> StageForecast:
         cost += traces * flops.forward(prompt + response - 1, logits=response)
     budget = budget_of(parts.recipe)
     per_batch = {
-        Currency.FLOPS: cost, Currency.GENERATED_TOKENS: rollouts * response, Currency.OPTIMIZER_STEPS: updates,
+        Currency.FLOPS: cost,
+        Currency.GENERATED_TOKENS: rollouts * response,
+        Currency.OPTIMIZER_STEPS: updates,
         Currency.TRAINED_TOKENS: traces * response * options.epochs,
     }.get(budget.currency)
     total = sum(s.share for s in parts.recipe.stage)
     return StageForecast(
-        name=options.name, method=options.method.name, prompts=options.prompts_per_batch, rollouts=rollouts,
-        demonstrations=demonstrations, optimizer_steps_per_batch=updates, tokens_per_batch=traces * response,
+        name=options.name,
+        method=options.method.name,
+        prompts=options.prompts_per_batch,
+        rollouts=rollouts,
+        demonstrations=demonstrations,
+        optimizer_steps_per_batch=updates,
+        tokens_per_batch=traces * response,
         flops_per_batch=cost,
         batches=round(budget.limit * options.share / total / per_batch) if per_batch else None,
     )
 
 
-def _update_cost(flops: FlopModel, plan: Plan, traces: int, length: int, response: int, *, epochs: int) -> int:
+def _update_cost(
+    flops: FlopModel, plan: Plan, traces: int, length: int, response: int, *, epochs: int
+) -> int:
     cost = traces * flops.training(length, logits=response) * epochs
     if Need.REFERENCE in plan.method.needs:
         cost += traces * flops.forward(length, logits=response)
@@ -162,5 +178,3 @@ def _memory(parts: Parts, parameters: int, trained: int) -> int:
     vocabulary = int(parts.policy.base.get_output_embeddings().weight.shape[0])
     logits = 3 * min(CHUNK_ELEMENTS, tokens * vocabulary)
     return size * (copies + moving + tokens * per_token + logits)
-
-

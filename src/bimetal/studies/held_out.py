@@ -22,7 +22,11 @@ def evaluate_held_out(parts: Parts, step: int) -> Metrics:
     if not domains:
         return found
     result = measured(
-        parts, domains, name=f"step-{step:08d}", split=Split(options.split), samples=options.samples,
+        parts,
+        domains,
+        name=f"step-{step:08d}",
+        split=Split(options.split),
+        samples=options.samples,
         temperature=options.temperature,
     )
     summary = result.summary()
@@ -44,19 +48,27 @@ def problems_of(parts: Parts, split: Split, count: int) -> dict[str, list[Prompt
 
 
 def measured(
-    parts: Parts, domains: Mapping[str, list[Prompt]], *, name: str, split: Split, samples: int = 1,
+    parts: Parts,
+    domains: Mapping[str, list[Prompt]],
+    *,
+    name: str,
+    split: Split,
+    samples: int = 1,
     temperature: float = 0.0,
 ) -> SuiteResult:
     """The policy's answers to these problems, judged and counted."""
     limits = parts.recipe.trainer
     sampling = Sampling(
-        temperature=temperature, max_tokens=limits.max_response_tokens,
+        temperature=temperature,
+        max_tokens=limits.max_response_tokens,
         stop_token_ids=parts.renderer.stop_token_ids,
     )
     return evaluate(
         Suite(name=name, domains=domains, split=split),
         subject=Subject(
-            name=name, backend=parts.backend, rendering=parts.rendering,
+            name=name,
+            backend=parts.backend,
+            rendering=parts.rendering,
             positions=limits.max_prompt_tokens + limits.max_response_tokens,
         ),
         judge=parts.judge,

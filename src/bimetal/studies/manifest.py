@@ -77,4 +77,6 @@ def read_manifest(path: Path) -> Manifest:
             notes={str(k): str(v) for k, v in document["notes"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a manifest: {error}; the run folder is incomplete or damaged") from error
+        raise CheckpointError(
+            f"{path}: not a manifest: {error}; the run folder is incomplete or damaged"
+        ) from error

@@ -46,7 +46,10 @@ def open_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def start(
-    recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED, sinks: Callable[[Run], Sequence[Sink]] | None = None
+    recipe: Recipe,
+    *,
+    code: LocalCode = LocalCode.REFUSED,
+    sinks: Callable[[Run], Sequence[Sink]] | None = None,
 ) -> Outcome:
     """Run a recipe from its beginning.
 
@@ -57,7 +60,7 @@ def start(
     if (folder / RECIPE).exists() or (folder.is_dir() and any(folder.iterdir())):
         raise ConfigError(
             f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or give "
-            "another one with output=\"...\""
+            'another one with output="..."'
         )
     parts = load_parts(recipe, base=folder, folder=folder, code=code)
     with closing(parts.pool):
@@ -97,7 +100,9 @@ def resume(
         differences = read_manifest(folder / MANIFEST).differences(manifest_of(parts))
         if differences and not inexact:
             raise CheckpointError(
-                "the run would not continue exactly: " + "; ".join(differences) + ". Pass --inexact to go on anyway"
+                "the run would not continue exactly: "
+                + "; ".join(differences)
+                + ". Pass --inexact to go on anyway"
             )
         return _go(parts, folder, sinks, budget=budget, restore=True)
 
@@ -164,7 +169,9 @@ def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
     tables += [table for stage in document["stage"] for table in (stage["method"], stage["curriculum"])]
     for table in tables:
         if is_local_file(table["name"]):
-            table["name"] = str(base / table["name"]) if not Path(table["name"]).is_absolute() else table["name"]
+            table["name"] = (
+                str(base / table["name"]) if not Path(table["name"]).is_absolute() else table["name"]
+            )
     return Recipe.model_validate(document)
 
 
@@ -173,4 +180,13 @@ def _absolute(name: str, base: Path) -> str:
     return str((base / path).resolve()) if not path.is_absolute() and (base / path).exists() else name
 
 
-__all__ = ["MANIFEST", "RECIPE", "Manifest", "Outcome", "open_recipe", "resume", "start", "with_absolute_paths"]
+__all__ = [
+    "MANIFEST",
+    "RECIPE",
+    "Manifest",
+    "Outcome",
+    "open_recipe",
+    "resume",
+    "start",
+    "with_absolute_paths",
+]

@@ -28,7 +28,7 @@ from bimetal.core.types import (
     Verdict,
 )
 
-MAX_CASES = 40
+MAX_CASES = 20
 """Problems each check looks at."""
 
 GARBAGE = (
@@ -219,6 +219,12 @@ def splits_are_disjoint(suite: DomainSuite) -> None:
         assert not (train & selection or train & test or selection & test), "two splits share a problem"
 
 
+def judged(domain: Domain, options: Options, *, reference: JsonValue, response: str) -> Verdict:
+    """The verdict of one response to a made-up prompt with this reference."""
+    prompt = Prompt(id=PromptId("made/up"), domain="made", messages=(), reference=reference)
+    return DomainSuite(domain=domain, options=options).judge(prompt, response)
+
+
 CHECKS: tuple[Callable[[DomainSuite], None], ...] = (
     references_verify,
     references_survive_json,
@@ -252,7 +258,6 @@ def _mutations(answer: str) -> Iterator[str]:
         f"about {answer}",
         f"{answer} or {answer}",
         f"[{answer}]",
-        answer + answer,
     )
     yield from (part for part in (answer[:-1], answer[1:]) if part and part != answer)
     if answer != "0":

@@ -27,6 +27,7 @@ from bimetal.core.types import (
     Prompt,
     PromptId,
     Segment,
+    Signals,
     Status,
     Stream,
     Trace,
@@ -37,7 +38,6 @@ from bimetal.data.collate import Row, collate
 from bimetal.data.microbatch import Piece
 from bimetal.objectives.compose import shares
 from bimetal.objectives.controller import value_of
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.method import Method, Need
 from bimetal.objectives.mix import Mix
 from bimetal.objectives.update import Gradients

@@ -31,8 +31,18 @@ def tiny_policy(seed: int = 0, *, dtype: torch.dtype = torch.float64, scale: flo
     """A two-layer model whose weights come from a named stream; ``scale`` spreads its distributions."""
     # GPT-2, because its norms and softmax stay in float64; Llama's are float32 whatever the weights are.
     config = GPT2Config(
-        vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=1024, attn_pdrop=0.0, embd_pdrop=0.0,
-        resid_pdrop=0.0, tie_word_embeddings=False, attn_implementation="sdpa", bos_token_id=0, eos_token_id=0,
+        vocab_size=VOCABULARY,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=1024,
+        attn_pdrop=0.0,
+        embd_pdrop=0.0,
+        resid_pdrop=0.0,
+        tie_word_embeddings=False,
+        attn_implementation="sdpa",
+        bos_token_id=0,
+        eos_token_id=0,
     )
     model = GPT2LMHeadModel(config).to(dtype).eval()
     noise = Streams(seed).generator("tiny-model")
@@ -59,10 +69,18 @@ def random_groups(
 
 
 def _group(
-    noise: np.random.Generator, number: int, size: int, longest: int, demonstrations: bool, stream: Stream  # noqa: FBT001
+    noise: np.random.Generator,
+    number: int,
+    size: int,
+    longest: int,
+    demonstrations: bool,
+    stream: Stream,  # noqa: FBT001
 ) -> Group:
     prompt = Prompt(
-        id=PromptId(f"tiny/{number}"), domain="tiny", messages=(Message(role="user", content="?"),), stream=stream
+        id=PromptId(f"tiny/{number}"),
+        domain="tiny",
+        messages=(Message(role="user", content="?"),),
+        stream=stream,
     )
     head = Segment(origin=Origin.PROMPT, token_ids=_tokens(noise, int(noise.integers(2, 6))))
     traces = []
@@ -71,15 +89,25 @@ def _group(
         body = _tokens(noise, int(noise.integers(1, longest + 1)))
         correct = bool(shown or noise.random() < 0.5)  # noqa: PLR2004
         segment = Segment(
-            origin=Origin.DEMONSTRATION if shown else Origin.POLICY, token_ids=body,
-            logprobs=None if shown else tuple(float(-x) for x in noise.random(len(body))), version=0,
+            origin=Origin.DEMONSTRATION if shown else Origin.POLICY,
+            token_ids=body,
+            logprobs=None if shown else tuple(float(-x) for x in noise.random(len(body))),
+            version=0,
         )
-        traces.append(Trace(
-            id=TraceId(f"tiny/{number}/{member}"), prompt_id=prompt.id, domain="tiny", visit=0, member=member,
-            draft=Draft(prefix_fraction=1.0 if shown else 0.0), contexts=((head, segment),), finish=Finish.STOP,
-            stream=stream,
-            verdict=Verdict(status=Status.CORRECT if correct else Status.WRONG, reward=float(correct)),
-        ))
+        traces.append(
+            Trace(
+                id=TraceId(f"tiny/{number}/{member}"),
+                prompt_id=prompt.id,
+                domain="tiny",
+                visit=0,
+                member=member,
+                draft=Draft(prefix_fraction=1.0 if shown else 0.0),
+                contexts=((head, segment),),
+                finish=Finish.STOP,
+                stream=stream,
+                verdict=Verdict(status=Status.CORRECT if correct else Status.WRONG, reward=float(correct)),
+            )
+        )
     return Group(prompt=prompt, visit=0, traces=tuple(traces))
 
 

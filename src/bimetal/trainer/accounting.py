@@ -24,20 +24,31 @@ def flop_model(policy: CausalPolicy) -> FlopModel:
     config = base.config.get_text_config()
     backbone = getattr(base, base.base_model_prefix)
     matrices = sum(
-        p.numel() for module in backbone.modules() if not isinstance(module, nn.Embedding)
-        for p in module.parameters(recurse=False) if p.dim() == 2  # noqa: PLR2004
+        p.numel()
+        for module in backbone.modules()
+        if not isinstance(module, nn.Embedding)
+        for p in module.parameters(recurse=False)
+        if p.dim() == 2  # noqa: PLR2004
     )
     heads = int(config.num_attention_heads)
     width = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads) * heads
     return FlopModel(
-        matrix_parameters=matrices, layers=int(config.num_hidden_layers), attention_width=width,
-        hidden=int(config.hidden_size), vocabulary=int(base.get_output_embeddings().weight.shape[0]),
+        matrix_parameters=matrices,
+        layers=int(config.num_hidden_layers),
+        attention_width=width,
+        hidden=int(config.hidden_size),
+        vocabulary=int(base.get_output_embeddings().weight.shape[0]),
     )
 
 
 def rollout_cost(model: FlopModel, groups: Sequence[Group]) -> Cost:
     """Generation and judging, discarded work included; each answer reads its own prompt."""
-    cost: Cost = {Currency.GENERATED_TOKENS: 0, Currency.FLOPS: 0, Currency.VERDICTS: 0, Currency.VERIFIER_SECONDS: 0.0}
+    cost: Cost = {
+        Currency.GENERATED_TOKENS: 0,
+        Currency.FLOPS: 0,
+        Currency.VERDICTS: 0,
+        Currency.VERIFIER_SECONDS: 0.0,
+    }
     for trace in (t for g in groups for t in g.traces):
         before, written = _written(trace)
         if written:

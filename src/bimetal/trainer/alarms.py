@@ -57,7 +57,9 @@ class Alarms:
             )
         unknown = metrics.get("errors/share")
         if unknown is not None and unknown > UNKNOWN_SHARE:
-            found["unknown_share"] = f"{unknown:.1%} of verdicts are unknown; read the traces' verdict details"
+            found["unknown_share"] = (
+                f"{unknown:.1%} of verdicts are unknown; read the traces' verdict details"
+            )
         found |= self._drift(metrics.get("reward/held_out_mean"))
         return found
 

@@ -40,7 +40,9 @@ class Checkpoints:
         self._folder = folder
         self._keep = keep
 
-    def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]) -> Path:
+    def save(
+        self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]
+    ) -> Path:
         """Write one checkpoint; it exists whole or not at all.
 
         Args:
@@ -58,7 +60,9 @@ class Checkpoints:
             work.mkdir(parents=True)
             try:
                 for stem, named in tensors.items():
-                    save_file({k: v.contiguous().cpu() for k, v in named.items()}, work / f"{stem}.safetensors")
+                    save_file(
+                        {k: v.contiguous().cpu() for k, v in named.items()}, work / f"{stem}.safetensors"
+                    )
             except SafetensorError as error:
                 raise CheckpointError(
                     f"cannot write {final}: {error}. Earlier checkpoints are intact; free space, then resume"
@@ -130,7 +134,9 @@ def _regular(folder: Path, name: str) -> Path:
     """The path of a plain file directly inside a plain folder."""
     path = folder / name
     if not _NAME.fullmatch(name) or ".." in name:
-        raise CheckpointError(f"{folder}: names a file {name!r}; only plain .safetensors and .json names are read")
+        raise CheckpointError(
+            f"{folder}: names a file {name!r}; only plain .safetensors and .json names are read"
+        )
     if folder.is_symlink() or path.is_symlink() or not path.is_file():
         raise CheckpointError(f"{path}: missing, or a link; a checkpoint holds plain files only")
     return path

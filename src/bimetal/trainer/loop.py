@@ -48,7 +48,10 @@ def roll_out(run: Run) -> tuple[Group, ...]:
     draws = run.stage.draw(run.visits)
     run.pipeline.submit(draws)
     groups = run.pipeline.take(
-        len(draws), run.stage.order, batch=run.position.batch, progress=run.budget.stage_progress,
+        len(draws),
+        run.stage.order,
+        batch=run.position.batch,
+        progress=run.budget.stage_progress,
         version=run.position.step,
     )
     run.budget.spend(rollout_cost(run.flops, groups))
@@ -75,7 +78,12 @@ def update(run: Run, groups: tuple[Group, ...]) -> None:
         )
         batch = collate(rows, terms=[t.name for t in method.terms], signals=found)
         metrics = take_step(
-            run.models, method, {STEP: batch}, progress=run.budget.stage_progress, shape=shape, ranks=run.ranks
+            run.models,
+            method,
+            {STEP: batch},
+            progress=run.budget.stage_progress,
+            shape=shape,
+            ranks=run.ranks,
         )
         traces = [row.trace for row in rows]
         run.budget.spend(update_cost(run.flops, traces, passes=passes_of(run.models, method, batch, shape)))

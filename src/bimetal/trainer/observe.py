@@ -33,7 +33,9 @@ def unknown_share_guard(groups: Sequence[Group], *, limit: float) -> None:
     judged = [t for g in groups for t in g.traces if t.verdict is not None]
     unknown = [t for t in judged if t.verdict is not None and t.verdict.status is Status.UNKNOWN]
     if len(unknown) > limit * len(judged):
-        first = [f"{t.id}: {t.verdict.reason} {t.verdict.detail}" for t in unknown[:3] if t.verdict is not None]
+        first = [
+            f"{t.id}: {t.verdict.reason} {t.verdict.detail}" for t in unknown[:3] if t.verdict is not None
+        ]
         raise VerifierError(
             f"{len(unknown)} of {len(judged)} verdicts are unknown, above trainer.unknown_share_limit {limit}: "
             f"{'; '.join(first)}. Mend the verifier or the rows, then resume"

@@ -58,7 +58,9 @@ class RoleOptimizer:
         matrices = [p for p in self.parameters.values() if p.dim() > 1]
         others = [p for p in self.parameters.values() if p.dim() <= 1]
         groups = [
-            {"params": part, "weight_decay": decay} for part, decay in ((matrices, weight_decay), (others, 0.0)) if part
+            {"params": part, "weight_decay": decay}
+            for part, decay in ((matrices, weight_decay), (others, 0.0))
+            if part
         ]
         self.inner: torch.optim.Optimizer = (
             torch.optim.AdamW(groups, lr=rate.peak, betas=betas, eps=epsilon)

@@ -38,7 +38,8 @@ class Ranks:
         bucket: list[Tensor] = []
         for tensor in tensors:
             if bucket and (
-                sum(t.numel() for t in bucket) + tensor.numel() > BUCKET_ELEMENTS or bucket[0].dtype != tensor.dtype
+                sum(t.numel() for t in bucket) + tensor.numel() > BUCKET_ELEMENTS
+                or bucket[0].dtype != tensor.dtype
             ):
                 _sum_bucket(bucket)
                 bucket = []

@@ -11,7 +11,12 @@ from bimetal.data.collate import Row
 
 
 def optimizer_parts(
-    groups: Sequence[Group], credits: Mapping[TraceId, Credit], options: StageOptions, *, streams: Streams, batch: int
+    groups: Sequence[Group],
+    credits: Mapping[TraceId, Credit],
+    options: StageOptions,
+    *,
+    streams: Streams,
+    batch: int,
 ) -> Iterator[list[Row]]:
     """The rows of every optimizer step: ``updates_per_rollout`` parts, ``epochs`` times over.
 

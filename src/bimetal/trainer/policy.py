@@ -82,8 +82,13 @@ class CausalPolicy(nn.Module):
         names = tuple(declared)
         targets, temperature = batch.targets[batch.mask], batch.temperature[batch.mask]
         columns = reduce_chunks(
-            self.hidden(batch), self.head, targets, temperature=temperature,
-            functions=tuple(declared.values()), others=others or {}, chunk=self.chunk_positions,
+            self.hidden(batch),
+            self.head,
+            targets,
+            temperature=temperature,
+            functions=tuple(declared.values()),
+            others=others or {},
+            chunk=self.chunk_positions,
         )
         dense = [_scatter(batch.mask, column) for column in columns]
         found = dict(zip(names, dense[2:], strict=True))
@@ -169,7 +174,12 @@ def reduce_chunks(
     parts: list[tuple[Tensor, ...]] = []
     for start in range(0, max(len(hidden), 1), chunk):
         span = slice(start, start + chunk)
-        arguments = (hidden[span], targets[span], temperature[span], *(o.hidden[span] for o in others.values()))
+        arguments = (
+            hidden[span],
+            targets[span],
+            temperature[span],
+            *(o.hidden[span] for o in others.values()),
+        )
         recompute = torch.is_grad_enabled() and len(hidden) > chunk
         parts.append(checkpoint(reduce, *arguments, use_reentrant=False) if recompute else reduce(*arguments))
     return [torch.cat(column) for column in zip(*parts, strict=True)]

@@ -87,8 +87,11 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
     )
     check_context(recipe, model)
     work = keep_fitting(
-        work, rendering, prompt_limit=recipe.trainer.max_prompt_tokens,
-        response_limit=recipe.trainer.max_response_tokens, on_bad_rows=recipe.data.on_bad_rows,
+        work,
+        rendering,
+        prompt_limit=recipe.trainer.max_prompt_tokens,
+        response_limit=recipe.trainer.max_response_tokens,
+        on_bad_rows=recipe.data.on_bad_rows,
         folder=folder / BAD_ROWS,
     )
     autocast = autocast_dtype(recipe.model.autocast, device)
@@ -99,12 +102,25 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
         for referee in work.referees.values():
             pool.prepare(referee.entry, referee.options)
     offer = {
-        "module": model.module, "pad_token_id": model.tokenizer.pad_token_id or 0, "encode": renderer.response_ids,
-        "decode": renderer.text_of, "device": device, "autocast": autocast,
+        "module": model.module,
+        "pad_token_id": model.tokenizer.pad_token_id or 0,
+        "encode": renderer.response_ids,
+        "decode": renderer.text_of,
+        "device": device,
+        "autocast": autocast,
     }
     return Parts(
-        recipe=recipe, base=base, code=code, model=model, policy=policy, renderer=renderer, rendering=rendering,
-        backend=connect(recipe, offer, base=base, code=code), pool=pool, work=work, plans=plans,
+        recipe=recipe,
+        base=base,
+        code=code,
+        model=model,
+        policy=policy,
+        renderer=renderer,
+        rendering=rendering,
+        backend=connect(recipe, offer, base=base, code=code),
+        pool=pool,
+        work=work,
+        plans=plans,
     )
 
 
@@ -126,29 +142,54 @@ def connect(recipe: Recipe, offer: Mapping[str, object], *, base: Path, code: Lo
 
 
 def assemble(
-    parts: Parts, *, folder: Path, evaluate: EvaluateParts, sinks: Sequence[Sink] = (), budget: int | None = None
+    parts: Parts,
+    *,
+    folder: Path,
+    evaluate: EvaluateParts,
+    sinks: Sequence[Sink] = (),
+    budget: int | None = None,
 ) -> Run:
     """The run at its start, in its first stage; ``budget`` replaces the recipe's amount."""
     recipe, streams = parts.recipe, Streams(parts.recipe.seed)
     models = Models({POLICY: role_of(POLICY, parts.policy)})
     journal = Journal(folder / "journal")
     maker = GroupMaker(
-        backend=parts.backend, rendering=parts.rendering, demonstrations=parts.work.library.of, journal=journal,
-        streams=streams, rendered={}, prompt_limit=recipe.trainer.max_prompt_tokens,
+        backend=parts.backend,
+        rendering=parts.rendering,
+        demonstrations=parts.work.library.of,
+        journal=journal,
+        streams=streams,
+        rendered={},
+        prompt_limit=recipe.trainer.max_prompt_tokens,
     )
 
     def start_stage(plan: Plan) -> Stage:
         return begin(
-            plan, recipe, parts.work, judge=parts.judge, stop_token_ids=parts.renderer.stop_token_ids,
-            base=parts.base, code=parts.code,
+            plan,
+            recipe,
+            parts.work,
+            judge=parts.judge,
+            stop_token_ids=parts.renderer.stop_token_ids,
+            base=parts.base,
+            code=parts.code,
         )
 
     run = Run(
-        recipe=recipe, folder=folder, models=models, plans=parts.plans, stage=start_stage(parts.plans[0]),
-        start_stage=start_stage, backend=parts.backend, pipeline=Pipeline(maker), journal=journal,
-        budget=budget_of(recipe, amount=budget), flops=flop_model(parts.policy), streams=streams,
+        recipe=recipe,
+        folder=folder,
+        models=models,
+        plans=parts.plans,
+        stage=start_stage(parts.plans[0]),
+        start_stage=start_stage,
+        backend=parts.backend,
+        pipeline=Pipeline(maker),
+        journal=journal,
+        budget=budget_of(recipe, amount=budget),
+        flops=flop_model(parts.policy),
+        streams=streams,
         checkpoints=Checkpoints(folder / "checkpoints", keep=recipe.trainer.keep_checkpoints),
-        lines=JsonLines(folder / "metrics.jsonl"), traces=TraceWriter(folder / "traces"),
+        lines=JsonLines(folder / "metrics.jsonl"),
+        traces=TraceWriter(folder / "traces"),
         evaluate_policy=lambda step: evaluate(parts, step),
         save_policy=lambda path: save_model(parts.policy.model, parts.model.tokenizer, path),
         sinks=sinks,
@@ -165,10 +206,15 @@ def judge_with(pool: VerifierPool, referees: Mapping[str, Referee]) -> Judge:
         tasks = []
         for items in groups:
             referee = referees[items[0].prompt.domain]
-            tasks.append(VerifyTask(
-                domain=referee.entry, prompt=items[0].prompt, responses=tuple(i.response for i in items),
-                finishes=tuple(i.finish for i in items), options=referee.options,
-            ))
+            tasks.append(
+                VerifyTask(
+                    domain=referee.entry,
+                    prompt=items[0].prompt,
+                    responses=tuple(i.response for i in items),
+                    finishes=tuple(i.finish for i in items),
+                    options=referee.options,
+                )
+            )
         verdicts = iter(pool.verify(tasks))
         return [[next(verdicts) for _ in items] for items in groups]
 
@@ -179,7 +225,8 @@ def budget_of(recipe: Recipe, *, amount: int | None = None) -> Budget:
     """The recipe's budget, or another amount of the same currency."""
     wall = recipe.budget.wall_seconds
     return Budget(
-        amount or int(recipe.budget.amount), currency=Currency(recipe.budget.currency),
+        amount or int(recipe.budget.amount),
+        currency=Currency(recipe.budget.currency),
         shares=[s.share for s in recipe.stage],
         wall_limit_seconds=float("inf") if wall == "unlimited" else float(wall),
     )
@@ -207,4 +254,3 @@ def use_threads(recipe: Recipe) -> int:
     torch.set_num_threads(count)
     torch.use_deterministic_algorithms(mode=True)
     return count
-

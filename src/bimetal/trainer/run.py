@@ -106,7 +106,10 @@ class Run:
             self.note(f"alarm {name} at step {self.position.step}: {message}")
         spent = {c: self.budget.spent(c) for c in Currency}
         found |= {f"budget/{c.value}": float(n) for c, n in spent.items() if c.is_counted}
-        found |= {"budget/progress": self.budget.progress, "budget/stage_progress": self.budget.stage_progress}
+        found |= {
+            "budget/progress": self.budget.progress,
+            "budget/stage_progress": self.budget.stage_progress,
+        }
         found |= {f"curriculum/{n}": float(v) for n, v in self.stage.main.metrics().items()}
         times = {f"time/{n}_seconds": s for n, s in self.times.items()}
         times |= {f"budget/{c.value}": float(n) for c, n in spent.items() if not c.is_counted}
@@ -210,7 +213,11 @@ class Run:
 
     def _emit(self, metrics: Mapping[str, float | None], times: Mapping[str, float]) -> None:
         line = Line(
-            step=self.position.step, stage=self.stage.name, batch=self.position.batch, metrics=metrics, times=times
+            step=self.position.step,
+            stage=self.stage.name,
+            batch=self.position.batch,
+            metrics=metrics,
+            times=times,
         )
         self.lines.line(line)
         self.position.lines += 1
@@ -234,7 +241,9 @@ class Run:
             assign_roles(self.models, plan)
         with torch.no_grad():
             for name, role in self.models.items():
-                owned = role.parameters or dict(role.module.named_parameters() if role.module is not None else ())
+                owned = role.parameters or dict(
+                    role.module.named_parameters() if role.module is not None else ()
+                )
                 saved = tensors[name]
                 if set(saved) != set(owned):
                     raise CheckpointError(f"role {name!r}: the checkpoint's parameters are not the model's")

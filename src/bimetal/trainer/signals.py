@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from bimetal.core.types import Credit, Group, Origin, Trace, TraceId
+from bimetal.core.types import Credit, Group, Origin, Signals, Trace, TraceId
 from bimetal.data.collate import Row, collate
 from bimetal.data.microbatch import cut
-from bimetal.objectives.credit import Signals
 from bimetal.objectives.method import Method, Need
 from bimetal.trainer.roles import CRITIC, POLICY, REFERENCE, Models, Role
 from bimetal.trainer.step import run
@@ -48,14 +47,18 @@ def signals(models: Models, passes: Passes, *, micro_batch_tokens: int) -> Signa
     )
 
 
-def _look(models: Models, role: str, traces: Sequence[Trace], tokens: int) -> dict[TraceId, tuple[float, ...]]:
+def _look(
+    models: Models, role: str, traces: Sequence[Trace], tokens: int
+) -> dict[TraceId, tuple[float, ...]]:
     if not traces:
         return {}
     return _values(models, models[role], traces, tokens)
 
 
 @torch.no_grad()
-def _values(models: Models, role: Role, traces: Sequence[Trace], tokens: int) -> dict[TraceId, tuple[float, ...]]:
+def _values(
+    models: Models, role: Role, traces: Sequence[Trace], tokens: int
+) -> dict[TraceId, tuple[float, ...]]:
     rows = [Row(trace=t, credit=Credit(trace_id=t.id), group=0) for t in traces]
     dtype = next(iter(models[POLICY].parameters.values())).dtype
     wide = torch.float64 if dtype is torch.float64 else torch.float32

@@ -113,14 +113,23 @@ def _plan(recipe: Recipe, work: Workset, number: int, *, base: Path, code: Local
     shape = RunShape(max_response_tokens=recipe.trainer.max_response_tokens, group_size=options.group_size)
     method = method_of(options, shape=shape, where=where, base=base, code=code)
     check_needs(
-        work, method, where=where, group_size=options.group_size,
+        work,
+        method,
+        where=where,
+        group_size=options.group_size,
         demonstration_prompts=options.demonstration_prompts,
     )
     return Plan(number=number, options=options, method=method)
 
 
 def begin(
-    plan: Plan, recipe: Recipe, work: Workset, *, judge: Judge, stop_token_ids: Sequence[int], base: Path,
+    plan: Plan,
+    recipe: Recipe,
+    work: Workset,
+    *,
+    judge: Judge,
+    stop_token_ids: Sequence[int],
+    base: Path,
     code: LocalCode,
 ) -> Stage:
     """The stage at its start: fresh curricula, and what it asks of a roll-out batch."""
@@ -136,15 +145,20 @@ def begin(
         lenders = work.candidates(Stream.DEMONSTRATIONS, lambda p: bool(work.library.of(p.id)))
         # Without a second source, the main prompts lend their own demonstrations.
         lenders = lenders or work.candidates(Stream.MAIN, lambda p: bool(work.library.of(p.id)))
-        second = uniform.module.build(uniform.module.Config(), lenders, Streams(streams.key("second") % 2**63))
-    main = work.candidates(Stream.MAIN, lambda p: bool(plan.method.mix(state_of(work, p, options.group_size))))
+        second = uniform.module.build(
+            uniform.module.Config(), lenders, Streams(streams.key("second") % 2**63)
+        )
+    main = work.candidates(
+        Stream.MAIN, lambda p: bool(plan.method.mix(state_of(work, p, options.group_size)))
+    )
     return Stage(
         plan=plan,
         order=Order(
             mix=plan.method.mix,
             size=options.group_size,
             sampling=Sampling(
-                temperature=options.temperature, max_tokens=recipe.trainer.max_response_tokens,
+                temperature=options.temperature,
+                max_tokens=recipe.trainer.max_response_tokens,
                 stop_token_ids=tuple(stop_token_ids),
             ),
             judge=judge if Need.REWARD in plan.method.needs else None,

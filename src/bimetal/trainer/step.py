@@ -92,7 +92,9 @@ class StepAsk:
         self.seen |= watch
         broken: list[str] = []
         for piece in work.pieces:
-            broken += self._backward(chosen, work.batch, parts, piece=piece, runner=runner, owner=owner, watch=watch)
+            broken += self._backward(
+                chosen, work.batch, parts, piece=piece, runner=runner, owner=owner, watch=watch
+            )
         found = Gradients({name: _taken(p) for name, p in owner.parameters.items()})
         if runner.module is None or not is_sharded(runner.module):
             self.ranks.sum_in_place(list(found.parts.values()))
@@ -118,7 +120,9 @@ class StepAsk:
         live = 1.0 if piece.live else 0.0
         local = {t.name: (parts[t.name][index][:, :width] * live).to(device) for t in terms}
         if runner.module is None:
-            raise ValueError(f"role {runner.name!r} has no module of its own; ask `through` a role that has one")
+            raise ValueError(
+                f"role {runner.name!r} has no module of its own; ask `through` a role that has one"
+            )
         output = run(runner, rows, self.method.statistics, self.models)
         if rows.old_logprobs is None:
             # One update per roll-out batch: the old policy is the policy, so its log-probabilities cost nothing.
@@ -140,7 +144,9 @@ class StepAsk:
         bad = [name for name, g in found.parts.items() if not bool(torch.isfinite(g).all())]
         if not self.ranks.any(flag=bool(broken or bad)):
             return
-        where = "; ".join(broken) or f"gradient of {role} parameters {', '.join(bad[:3]) or '(on another rank)'}"
+        where = (
+            "; ".join(broken) or f"gradient of {role} parameters {', '.join(bad[:3]) or '(on another rank)'}"
+        )
         raise NonFiniteError(
             f"step {self.shape.number}: not finite: {where}. The optimizer has not moved. "
             "Lower the learning rate or look at these traces; the last checkpoint is intact"
@@ -209,13 +215,17 @@ def take_step(
     ranks = ranks or Ranks()
     coefficients = {term.name: value_of(term.coefficient, progress) for term in method.terms}
     ask = StepAsk(
-        models, method,
+        models,
+        method,
         {name: _work(method, batch, shape, ranks) for name, batch in batches.items()},
-        coefficients, ranks, shape,
+        coefficients,
+        ranks,
+        shape,
     )
     gradients = method.update.gradients(ask)
     metrics = merge(
-        Metrics.from_state(state) for state in ranks.gather(ask.watched.to_state())  # type: ignore[arg-type]
+        Metrics.from_state(state)
+        for state in ranks.gather(ask.watched.to_state())  # type: ignore[arg-type]
     )
     if shape.compare_sources:
         compare_sources(ask, batches[STEP], metrics)
@@ -253,7 +263,8 @@ def compare_sources(ask: StepAsk, batch: Batch, metrics: Metrics) -> None:
     if min(norms.values()) > 0:
         inner = found[Origin.DEMONSTRATION].dot(found[Origin.POLICY])
         metrics.mean(
-            "gradient/cosine_demonstrations_rollouts", inner / (norms[Origin.DEMONSTRATION] * norms[Origin.POLICY])
+            "gradient/cosine_demonstrations_rollouts",
+            inner / (norms[Origin.DEMONSTRATION] * norms[Origin.POLICY]),
         )
 
 
@@ -290,7 +301,9 @@ def _apply(
     rate = role.optimizer.step(gradient, norm=norm, progress=progress)
     if method.update.parameters is not None:
         with torch.no_grad():
-            method.update.parameters(Change(role.name, before, {n: p.data for n, p in role.parameters.items()}))
+            method.update.parameters(
+                Change(role.name, before, {n: p.data for n, p in role.parameters.items()})
+            )
     prefix = "" if role.name == POLICY else f"{role.name}_"
     metrics.mean(f"gradient/{prefix}norm", norm)
     metrics.mean(f"optimizer/{prefix}learning_rate", rate)

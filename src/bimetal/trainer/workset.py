@@ -97,7 +97,9 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
     corpus = load_data(recipe.data, base=base) if recipe.data.sources else Corpus(prompts=())
     for prompt in corpus.prompts:
         if prompt.id in prompts:
-            raise DataError(f"prompt id {prompt.id!r} of {corpus.places.get(prompt.id)} is also a generated problem's")
+            raise DataError(
+                f"prompt id {prompt.id!r} of {corpus.places.get(prompt.id)} is also a generated problem's"
+            )
         if prompt.domain and prompt.domain not in domains:
             raise ConfigError(
                 f"prompts of the data name domain {prompt.domain!r}, which has no [domain.{prompt.domain}] table; "
@@ -111,9 +113,15 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
         raise DataError("the recipe has no prompts; give a [domain.NAME] with problems or a [[data.sources]]")
     whole = Corpus(prompts=tuple(prompts.values()), demonstrations=demonstrations)
     return Workset(
-        prompts=prompts, library=Library(demonstrations=demonstrations), pools=pools, referees=referees,
-        distinct=_distinct(prompts.values()), bad_rows=corpus.bad_rows, notes=corpus.formats,
-        fingerprint=whole.fingerprint, domains=domains,
+        prompts=prompts,
+        library=Library(demonstrations=demonstrations),
+        pools=pools,
+        referees=referees,
+        distinct=_distinct(prompts.values()),
+        bad_rows=corpus.bad_rows,
+        notes=corpus.formats,
+        fingerprint=whole.fingerprint,
+        domains=domains,
     )
 
 
@@ -133,7 +141,13 @@ def open_domains(
 
 
 def keep_fitting(
-    work: Workset, rendering: Rendering, *, prompt_limit: int, response_limit: int, on_bad_rows: str, folder: Path
+    work: Workset,
+    rendering: Rendering,
+    *,
+    prompt_limit: int,
+    response_limit: int,
+    on_bad_rows: str,
+    folder: Path,
 ) -> Workset:
     """The prompts and demonstrations that fit the run's token limits.
 
@@ -171,7 +185,9 @@ def keep_fitting(
     return replace(work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=rows)
 
 
-def check_needs(work: Workset, method: Method, *, where: str, group_size: int, demonstration_prompts: int) -> None:
+def check_needs(
+    work: Workset, method: Method, *, where: str, group_size: int, demonstration_prompts: int
+) -> None:
     """Refuse a stage whose method needs what the data lacks.
 
     Raises:
@@ -189,7 +205,9 @@ def check_needs(work: Workset, method: Method, *, where: str, group_size: int, d
         )
     lenders = [p for p in work.prompts.values() if work.library.of(p.id)]
     if demonstration_prompts and not lenders:
-        raise ConfigError(f"{where}.demonstration_prompts is {demonstration_prompts}, but no prompt has a demonstration")
+        raise ConfigError(
+            f"{where}.demonstration_prompts is {demonstration_prompts}, but no prompt has a demonstration"
+        )
     if Need.AUTHOR in method.needs and any(
         d.author_logprobs is None for p in lenders for d in work.library.of(p.id)
     ):
@@ -200,12 +218,16 @@ def check_needs(work: Workset, method: Method, *, where: str, group_size: int, d
     if Need.REWARD in method.needs:
         _check_references(work, [p for p, some in drafts if some], where)
     if not any(some for _, some in drafts):
-        raise ConfigError(f"{where}: the method would draw none of the {len(main)} prompts; found no demonstrations")
+        raise ConfigError(
+            f"{where}: the method would draw none of the {len(main)} prompts; found no demonstrations"
+        )
 
 
 def state_of(work: Workset, prompt: Prompt, size: int) -> GroupState:
     """The empty group of a prompt, as a mix sees it first."""
-    return GroupState(prompt=prompt, visit=0, size=size, progress=0.0, demonstrations=work.library.of(prompt.id))
+    return GroupState(
+        prompt=prompt, visit=0, size=size, progress=0.0, demonstrations=work.library.of(prompt.id)
+    )
 
 
 def _check_references(work: Workset, judged: Sequence[Prompt], where: str) -> None:
@@ -242,14 +264,19 @@ def _too_long_prompt(prompt: Prompt, rendering: Rendering, limit: int, overhead:
 
 
 def _too_long_response(demonstration: Demonstration, rendering: Rendering, limit: int) -> str:
-    if demonstration.token_ids is None and len(demonstration.text.encode("utf-8", "surrogatepass")) + 1 <= limit:
+    if (
+        demonstration.token_ids is None
+        and len(demonstration.text.encode("utf-8", "surrogatepass")) + 1 <= limit
+    ):
         return ""
     ids = demonstration.token_ids or rendering.response_ids(demonstration.text)
     return "" if len(ids) <= limit else f"a demonstration has {len(ids)} tokens; the limit is {limit}"
 
 
 def _bad(prompt: Prompt, reason: str) -> BadRow:
-    return BadRow(file=prompt.id, row=0, reason=reason, excerpt=ascii(prompt.messages[-1].content[:120]), unit="prompt")
+    return BadRow(
+        file=prompt.id, row=0, reason=reason, excerpt=ascii(prompt.messages[-1].content[:120]), unit="prompt"
+    )
 
 
 def _distinct(prompts: Iterable[Prompt]) -> dict[str, int]:

@@ -1,0 +1,216 @@
+"""`bimetal eval`: a model's accuracy, pass@k and maj@k by domain, with intervals and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bimetal.cli._answers import (
+    TIME_LIMIT_SECONDS,
+    Data,
+    Device,
+    Domain,
+    MaxTokens,
+    Problems,
+    Samples,
+    Seed,
+    Split,
+    Suite,
+    Temperature,
+    TopK,
+    TopP,
+    Workers,
+    progress,
+    recipe_of,
+    split_of,
+)
+from bimetal.cli._console import JsonFlag, print_error, print_json, print_table, print_text
+from bimetal.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bimetal.config.schema import DomainOptions
+    from bimetal.core.types import Split as SplitName
+    from bimetal.evaluation.intervals import Estimate
+    from bimetal.evaluation.paired import Paired
+    from bimetal.evaluation.result import SuiteResult
+    from bimetal.studies.answering import Problems as FoundProblems
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(help="lab/nano, a model folder, a hub id, or a finished run's folder.")
+    ],
+    *,
+    domain: Domain = None,
+    suite: Suite = "",
+    data: Data = "",
+    problems: Problems = 200,
+    split: Split = "test",
+    samples: Samples = 1,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    max_tokens: MaxTokens = None,
+    seed: Seed = 0,
+    against: Annotated[
+        str, typer.Option(help="Another model or run, or an evaluation's .json, to compare with.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Name of the evaluation in a run folder's eval/.")] = "eval",
+    output: Annotated[Path | None, typer.Option(help="Also write the evaluation to this .json file.")] = None,
+    device: Device = "auto",
+    workers: Workers = 1,
+    json: JsonFlag = False,
+) -> None:
+    """Measure a model on held-out problems: strict and lenient accuracy, pass@k, maj@k, with intervals.
+
+    A run folder brings its own domains; its evaluation is kept in the run's eval/NAME.json.
+
+    Example: bimetal eval runs/quickstart --domain lab_table --samples 4 --temperature 0.7 --against lab/nano
+    """
+    from bimetal.evaluation.paired import paired
+    from bimetal.evaluation.result import SuiteResult, save
+    from bimetal.evaluation.sample import Plan
+    from bimetal.rollout.backend import Sampling
+    from bimetal.studies.answering import Setting, answer_tokens, domain_tables, judging, measured, named
+
+    subject = named(model)
+    recipe = recipe_of(suite, subject.run)
+    sampling = Sampling(
+        temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens or answer_tokens(recipe)
+    )
+    setting = Setting(
+        suite=name,
+        split=split_of(split, ("selection", "test")),
+        plan=Plan(sampling=sampling, samples=samples),
+        seed=seed,
+        device=device,
+    )
+    other = stored(Path(against)) if against.endswith(".json") else named(against) if against else None
+    found = gathered(domain_tables(domain or (), recipe), data=data, split=setting.split, problems=problems)
+    results: list[SuiteResult] = []
+    with judging(found, workers=workers, time_limit_seconds=TIME_LIMIT_SECONDS) as judge:
+        for one in (other, subject):
+            if isinstance(one, SuiteResult):
+                results.append(one)
+            elif one is not None:
+                shown = progress(one.label)
+                results.append(measured(one, found, judge=judge, setting=setting, observe=shown))
+    result = results[-1]
+    files = [save(result, subject.run, name=name)] if subject.run is not None else []
+    if output is not None:
+        files.append(written(result, output))
+    difference = paired(results[0], result) if other is not None else None
+    if json:
+        print_json(as_json(result, difference, files))
+    else:
+        show(result, difference, files)
+
+
+def gathered(
+    tables: Mapping[str, DomainOptions], *, data: str, split: SplitName, problems: int
+) -> FoundProblems:
+    """The problems of a data file, or those that the domains make; a note where they are few."""
+    from bimetal.studies.answering import generated, read
+
+    if data and not tables:
+        raise ConfigError(
+            "--data: nothing would judge the answers; name a domain, as in --domain exact_answer"
+        )
+    found = read(Path(data), tables, count=problems) if data else generated(tables, split, count=problems)
+    for domain, prompts in found.prompts.items():
+        if len(prompts) < problems:
+            print_error(f"note: {domain} has {len(prompts)} problems, {problems} were asked for")
+    return found
+
+
+def stored(path: Path) -> SuiteResult:
+    """An evaluation out of a file.
+
+    Raises:
+        ConfigError: There is no such file.
+        DataError: It holds no evaluation.
+    """
+    from bimetal.evaluation.result import SuiteResult
+
+    if not path.is_file():
+        raise ConfigError(f"--against: found no file {path}; name an evaluation's .json, a model or a run")
+    return SuiteResult.from_json(path.read_bytes(), source=str(path))
+
+
+def written(result: SuiteResult, path: Path) -> Path:
+    """Write an evaluation to a file of any name, and return the name."""
+    from bimetal.core.files import write_atomic
+
+    write_atomic(path, result.to_json().encode("utf-8"))
+    return path
+
+
+def as_json(result: SuiteResult, difference: Paired | None, files: Sequence[Path]) -> dict[str, object]:
+    """The numbers for machines; the counts behind them are in the files."""
+    return {
+        "model": result.label,
+        "suite": result.suite,
+        "split": result.split.value,
+        "seed": result.seed,
+        "samples": result.samples,
+        "sampling": asdict(result.sampling),
+        "summary": result.summary().to_json(),
+        "difference": None if difference is None else difference.to_json(),
+        "files": [str(path) for path in files],
+    }
+
+
+def show(result: SuiteResult, difference: Paired | None, files: Sequence[Path]) -> None:
+    """The numbers for people."""
+    from bimetal.evaluation.summary import covers_sentence
+
+    summary = result.summary()
+    most = result.samples
+    several = (f"pass@{most}", f"maj@{most}") if most > 1 else ()
+    rows: list[tuple[str, ...]] = [
+        (
+            name, str(d.n), _with_interval(d.accuracy), _percent(d.lenient),
+            *((_with_interval(d.pass_at[most]), _with_interval(d.maj_at.get(most))) if several else ()),
+            _percent(d.unparseable), _percent(d.truncated), _percent(d.unknown),
+            "-" if d.tokens.value is None else f"{d.tokens.value:.0f}",
+        )
+        for name, d in summary.domains.items()
+    ]  # fmt: skip
+    blank = ("",) * (len(several) + 4)
+    rows.append(
+        (
+            "average",
+            str(summary.accuracy.n),
+            _with_interval(summary.accuracy),
+            _percent(summary.lenient),
+            *blank,
+        )
+    )
+    print_text(f"{result.label}: accuracy in % on the {result.split} split, seed {result.seed}")
+    titles = ("domain", "n", "accuracy", "lenient", *several, "no answer", "cut off", "unknown", "tokens")
+    print_table(titles, rows)
+    if difference is not None:
+        print_text(f"\n{difference.after} minus {difference.before}, in points over the same problems")
+        differences = [*difference.domains.items(), ("average", difference.overall)]
+        print_table(
+            ("domain", "n", "difference"), [(n, str(e.n), _with_interval(e, "+.1f")) for n, e in differences]
+        )
+    print_text(f"\n{covers_sentence()}")
+    for path in files:
+        print_text(f"written to {path}")
+
+
+def _percent(estimate: Estimate) -> str:
+    return "-" if estimate.value is None else f"{100 * estimate.value:.1f}"
+
+
+def _with_interval(estimate: Estimate | None, shape: str = ".1f") -> str:
+    if estimate is None or estimate.value is None:
+        return "-"
+    if estimate.low is None or estimate.high is None:
+        return f"{100 * estimate.value:{shape}} (no interval: {estimate.reason})"
+    return f"{100 * estimate.value:{shape}} [{100 * estimate.low:{shape}},{100 * estimate.high:{shape}}]"
