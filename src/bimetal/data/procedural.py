@@ -21,8 +21,9 @@ from bimetal.core.errors import ConfigError
 from bimetal.core.streams import Streams, stable_hash
 from bimetal.core.types import Demonstration, JsonValue, Message, Prompt, PromptId, Split
 
-MAX_MISSES = 20_000
-"""Draws in a row without a problem not seen before, after which a split counts as exhausted."""
+LEAST_MISSES, MISSES_PER_PROBLEM = 2_000, 10
+"""A split counts as exhausted after so many draws in a row without a problem not seen before: the first
+number plus the second for every problem found."""
 
 ANSWER = "Answer: "
 """What the last line of a response starts with."""
@@ -180,7 +181,7 @@ def _draw_distinct(
     """Problems by key, in the order they were first drawn; those without a key are passed over."""
     found: dict[str, P] = {}
     misses = 0
-    while len(found) < limit and misses < MAX_MISSES:
+    while len(found) < limit and misses < LEAST_MISSES + MISSES_PER_PROBLEM * len(found):
         misses += 1
         problem = lab.draw(generator)
         name = None if problem is None else key(problem)

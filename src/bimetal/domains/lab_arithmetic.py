@@ -96,15 +96,16 @@ def _lab(options: Config) -> Lab[Sum]:
 
 
 def _draw(options: Config, generator: np.random.Generator) -> Sum | None:
-    def operand() -> int:
-        digits = int(generator.integers(options.least_digits, options.most_digits + 1))
-        return int(generator.integers(0 if digits == 1 else 10 ** (digits - 1), 10**digits))
-
     operation = options.operations[int(generator.integers(len(options.operations)))]
-    left, right = operand(), operand()
+    left, right = _draw_operand(options, generator), _draw_operand(options, generator)
     low, high = min(left, right), max(left, right)
     problem = Sum(left, "+", right) if operation == "add" else Sum(high, "-", low)
     return problem if _carries(problem) >= options.least_carries else None
+
+
+def _draw_operand(options: Config, generator: np.random.Generator) -> int:
+    digits = int(generator.integers(options.least_digits, options.most_digits + 1))
+    return int(generator.integers(0 if digits == 1 else 10 ** (digits - 1), 10**digits))
 
 
 def _key(problem: Sum) -> str:

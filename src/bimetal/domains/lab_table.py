@@ -158,13 +158,11 @@ def _solve(query: Query, slips: Slips) -> Solution:
 
 def _look_up(query: Query, slips: Slips) -> Solution:
     (row,) = query.matches
-    is_number = query.question == "lookup"
-
-    def answer(row: Row) -> str:
-        return str(row.number) if is_number else row.color
-
-    taken = slips.choice(row, [other for other in query.rows if answer(other) != answer(row)])
-    return Solution(steps=(str(taken),), answer=answer(taken))
+    answers = {
+        other: str(other.number) if query.question == "lookup" else other.color for other in query.rows
+    }
+    taken = slips.choice(row, [other for other in query.rows if answers[other] != answers[row]])
+    return Solution(steps=(str(taken),), answer=answers[taken])
 
 
 def _read_reference(reference: JsonValue) -> int | str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from bimetal.core.errors import DataError
 from bimetal.core.types import Item, JsonValue, Status, Verdict
@@ -45,21 +46,8 @@ def grade_answers(
         extract: The strict reading of what follows the reasoning: ``Answer: X`` on the last line.
     """
 
-    def grade(item: Item) -> Verdict:
-        try:
-            reference = read_reference(item.prompt.reference)
-        except DataError as error:
-            return bad_row(str(error), verifier=verifier)
-        region = answer_region(item.response)
-        if region is None:
-            return verdict_of(strict=None, lenient=None, extracted=None, verifier=verifier)
-        strict, lenient = extract(region), lenient_answer(region, shape=shape)
-        judged = None if strict is None else judge(reference, strict)
-        loosely = judged is True or (lenient is not None and judge(reference, lenient))
-        extracted = lenient if strict is None else strict
-        return verdict_of(strict=judged, lenient=loosely, extracted=extracted, verifier=verifier)
-
-    return [grade(item) for item in items]
+    rules = _Rules(verifier, shape, read_reference, judge, extract)
+    return [_grade(item, rules) for item in items]
 
 
 def verdict_of(*, strict: bool | None, lenient: bool | None, extracted: str | None, verifier: str) -> Verdict:
@@ -101,3 +89,27 @@ def storable(text: str) -> str:
     """
     escaped = text[:MAX_EXTRACTED].encode("utf-8", "backslashreplace").decode("utf-8")
     return escaped.replace("\x00", "\\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules(Generic[Reference]):
+    verifier: str
+    shape: re.Pattern[str]
+    read_reference: Callable[[JsonValue], Reference]
+    judge: Judge[Reference]
+    extract: Callable[[str], str | None]
+
+
+def _grade(item: Item, rules: _Rules[Reference]) -> Verdict:
+    try:
+        reference = rules.read_reference(item.prompt.reference)
+    except DataError as error:
+        return bad_row(str(error), verifier=rules.verifier)
+    region = answer_region(item.response)
+    if region is None:
+        return verdict_of(strict=None, lenient=None, extracted=None, verifier=rules.verifier)
+    strict, lenient = rules.extract(region), lenient_answer(region, shape=rules.shape)
+    judged = None if strict is None else rules.judge(reference, strict)
+    loosely = judged is True or (lenient is not None and rules.judge(reference, lenient))
+    extracted = lenient if strict is None else strict
+    return verdict_of(strict=judged, lenient=loosely, extracted=extracted, verifier=rules.verifier)
