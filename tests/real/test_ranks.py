@@ -12,6 +12,8 @@ import pytest
 
 from bimetal.core.catalogue import names
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

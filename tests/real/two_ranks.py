@@ -59,7 +59,7 @@ def change(whole: Scene, batch: Batch, ranks: Ranks) -> tuple[Tensor, Metrics]:
 
 
 def long_rows_apart(batch: Batch, ranks: Ranks) -> list[Piece]:
-    """All long rows in one piece on rank 0, every short row in a piece of its own on rank 1, dead pieces between."""
+    """All long rows in one piece on rank 0, then dead ones; every short row in a piece of its own on rank 1."""
     lengths = batch.attention.sum(dim=1).tolist()
     middle = sorted(lengths)[len(lengths) // 2]
     long = tuple(i for i, n in enumerate(lengths) if n > middle)

@@ -34,8 +34,13 @@ def collate(
         raise ValueError("an optimizer step needs at least one trace")
     ids = [[token for s in row.trace.segments for token in s.token_ids] for row in rows]
     width = max(len(i) for i in ids) - 1
-    if min(len(i) for i in ids) < 2:  # noqa: PLR2004
-        raise ValueError("a trace needs a prompt token and a response token")
+    for row, tokens in zip(rows, ids, strict=True):
+        # The first token is predicted nowhere, so it cannot belong to the response.
+        if len(tokens) < 2 or row.trace.response_length == len(tokens):
+            raise ValueError(
+                f"trace {row.trace.id} needs a prompt token and one token more; got "
+                f"{len(tokens) - row.trace.response_length} and {row.trace.response_length} of the response"
+            )
     lengths = torch.tensor([len(i) - 1 for i in ids])
     canvas = _Canvas(rows, width, dtype)
     members, weights = _membership(canvas, terms)
