@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from bimetal.config.load import load_recipe
 from bimetal.config.schema import Recipe
 from bimetal.config.toml import options_as_toml
+from bimetal.core.budget import Currency
 from bimetal.core.catalogue import LocalCode, is_local_file
 from bimetal.core.errors import CheckpointError, ConfigError
 from bimetal.core.files import write_atomic, writing
@@ -28,12 +29,13 @@ RECIPE, MANIFEST = "recipe.toml", "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a call ended: ``finished`` is false after Ctrl-C or the wall-time cap."""
+    """How a call ended: ``finished`` is false after Ctrl-C or the wall-time cap; ``spent`` is by currency."""
 
     folder: Path
     finished: bool
     step: int
     progress: float
+    spent: Mapping[Currency, int | float]
 
 
 def open_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -127,7 +129,9 @@ def _go(
         run.backend.close()
         for sink in run.sinks:
             sink.close()
-    return Outcome(folder=folder, finished=finished, step=run.position.step, progress=run.budget.progress)
+    return Outcome(folder=folder, finished=finished, step=run.position.step, progress=run.budget.progress,
+        spent={c: run.budget.spent(c) for c in Currency},
+    )
 
 
 @contextmanager

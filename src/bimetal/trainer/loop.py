@@ -35,6 +35,7 @@ def train(run: Run, *, should_stop: Callable[[], bool]) -> bool:
             if should_stop() or run.budget.is_over_wall_limit:
                 run.save()
                 return False
+        run.end_stage()
         if run.position.stage + 1 == len(run.plans):
             break
         run.begin_stage(run.position.stage + 1)

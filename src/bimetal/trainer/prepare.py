@@ -79,7 +79,7 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
     plans = plan_stages(recipe, work, base=base, code=code)
     device = resolve_device(recipe.model.device)
     model = load_causal_lm(recipe.model, device=device, base=base, seed=recipe.seed)
-    renderer = Renderer(model.tokenizer)
+    renderer = Renderer(model.tokenizer, stop_token_ids=model.stop_token_ids)
     roles = {m.role for p in work.prompts.values() for m in p.messages}
     renderer.check(roles=sorted(roles))
     rendering = Rendering(

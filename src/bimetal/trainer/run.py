@@ -91,6 +91,11 @@ class Run:
         self.budget.begin_stage(number)
         self.note(f"stage {self.stage.name} begins at step {self.position.step}")
 
+    def end_stage(self) -> None:
+        """Write the model as the stage leaves it, where the recipe asks for it."""
+        if self.recipe.trainer.save_stage_models:
+            self.save_policy(self.folder / "stages" / self.stage.name)
+
     def is_due(self, every: int | str) -> bool:
         """Whether something with this cadence in steps is due at the step that comes next."""
         return isinstance(every, int) and self.position.step % every == 0
