@@ -1,7 +1,7 @@
 """One rank of two: every method's step over real gloo ranks against the step of one rank.
 
-Run by ``test_ranks.py``: ``python -m tests.real.two_ranks FOLDER RANK``. Each rank builds the same scenes, takes
-the same steps in several ways, and rank 0 writes what it found as JSON: case -> gap, allowed, and more.
+Run by ``test_ranks.py`` as ``python -m tests.real.two_ranks FOLDER RANK``. Each rank builds the same scenes,
+takes the same steps in several ways, and rank 0 writes what it found as JSON: case -> gap, allowed, and more.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def change(whole: Scene, batch: Batch, ranks: Ranks) -> tuple[Tensor, Metrics]:
 
 
 def long_rows_apart(batch: Batch, ranks: Ranks) -> list[Piece]:
-    """All long rows in one piece on rank 0, then dead ones; every short row in a piece of its own on rank 1."""
+    """All long rows in one piece on rank 0, then dead ones; each short row in its own on rank 1."""
     lengths = batch.attention.sum(dim=1).tolist()
     middle = sorted(lengths)[len(lengths) // 2]
     long = tuple(i for i, n in enumerate(lengths) if n > middle)

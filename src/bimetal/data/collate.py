@@ -50,10 +50,9 @@ def collate(
         input_ids=_padded([i[:-1] for i in ids], width),
         targets=_padded([i[1:] for i in ids], width),
         attention=torch.arange(width).unsqueeze(0) < lengths.unsqueeze(1),
-        mask=canvas.fill(lambda row, s: [1.0 if s.origin is not Origin.PROMPT else 0.0] * len(s.token_ids))
-        > 0,
-        origin=canvas.fill(lambda row, s: [float(ORIGIN_CODES[s.origin])] * len(s.token_ids)).long(),
-        temperature=canvas.fill(lambda row, s: [s.temperature] * len(s.token_ids), default=1.0),
+        mask=canvas.fill(lambda s: [1.0 if s.origin is not Origin.PROMPT else 0.0] * len(s.token_ids)) > 0,
+        origin=canvas.fill(lambda s: [float(ORIGIN_CODES[s.origin])] * len(s.token_ids)).long(),
+        temperature=canvas.fill(lambda s: [s.temperature] * len(s.token_ids), default=1.0),
         group=torch.tensor([row.group for row in rows]),
         members=members,
         weights=weights,
@@ -76,12 +75,12 @@ class _Canvas:
     dtype: torch.dtype
 
     def fill(
-        self, numbers: Callable[[Row, Segment], Sequence[float]], default: float = 0.0
+        self, numbers: Callable[[Segment], Sequence[float]], default: float = 0.0
     ) -> Float[Tensor, "b t"]:
         """One number per token of every segment; the very first token is predicted nowhere."""
         out = torch.full((len(self.rows), self.width), default, dtype=self.dtype)
         for b, row in enumerate(self.rows):
-            line = [n for s in row.trace.segments for n in numbers(row, s)][1:]
+            line = [n for s in row.trace.segments for n in numbers(s)][1:]
             out[b, : len(line)] = torch.tensor(line, dtype=self.dtype)
         return out
 
@@ -131,7 +130,12 @@ def _membership(canvas: _Canvas, terms: Sequence[str]) -> tuple[dict[str, Tensor
                 )
             span = slice(ends[entry.segment] - 1, ends[entry.segment + 1] - 1)
             members[entry.term][b, span] = True
-            numbers = _spread(entry.weight, ends[entry.segment + 1] - ends[entry.segment])
+            count = ends[entry.segment + 1] - ends[entry.segment]
+            numbers = _spread(entry.weight, count)
+            if len(numbers) != count:
+                raise ValueError(
+                    f"credit of {row.trace.id}: {len(numbers)} weights for {count} tokens of {entry.term!r}"
+                )
             weights[entry.term][b, span] = torch.tensor(numbers, dtype=canvas.dtype)
     return members, weights
 
@@ -140,7 +144,7 @@ def _authored(canvas: _Canvas, origin: Origin) -> Float[Tensor, "b t"] | None:
     written = [s for row in canvas.rows for s in row.trace.segments if s.origin is origin]
     if not written or any(s.logprobs is None for s in written):
         return None
-    return canvas.fill(lambda row, s: (s.logprobs or ()) if s.origin is origin else [0.0] * len(s.token_ids))
+    return canvas.fill(lambda s: (s.logprobs or ()) if s.origin is origin else [0.0] * len(s.token_ids))
 
 
 def _spread(number: float | tuple[float, ...], count: int) -> Sequence[float]:
