@@ -54,7 +54,7 @@ def _has_small_powers(text: str) -> bool:
     largest, compound, end = 1, 1, -1
     for match in _POWER.finditer(text):
         # No exponent that can be read, or one power directly above another.
-        if match["exponent"] is None or match.start() == end:
+        if match["exponent"] is None or (not match["compound"] and match.start() == end):
             return False
         power = max([1, *(int(run) for run in re.findall(r"[0-9]{1,6}", match["exponent"]))])
         largest = max(largest, power)

@@ -31,7 +31,7 @@ NUMBER = re.compile(r"[-+\u2212]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]
 _OPENING, _CLOSING = "<think>", "</think>"
 _STRICT = re.compile(r"Answer: (\S.*)")
 _ANNOUNCES = re.compile(r"[\s>*_#`~-]*(?:final\s+)?answer[\s*_`]*[:=]", re.IGNORECASE)
-_ANNOUNCED = re.compile(r"\banswer\b[\s*_`]*(?:\bis\b|[:=])[\s*_`:=]*([^\n]*)", re.IGNORECASE)
+_ANNOUNCED = re.compile(r"\banswer\b[\s*_`]*(?:\bis\b|[:=])[\s*_`:=]*(?=([^\n]*))", re.IGNORECASE)
 _HASH = re.compile(r"####[ \t]*([^\n]*)")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}")
 _LONG_DIGITS = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}")

@@ -45,7 +45,6 @@ def grade_answers(
         judge: Compares a reference with the text of one answer.
         extract: The strict reading of what follows the reasoning: ``Answer: X`` on the last line.
     """
-
     rules = _Rules(verifier, shape, read_reference, judge, extract)
     return [_grade(item, rules) for item in items]
 
