@@ -61,6 +61,21 @@ def test_a_domain_whose_answers_cannot_vote_reports_no_majority() -> None:
     assert summarized({"d": (silent, silent)}, samples=2, max_tokens=20).domains["d"].maj_at == {}
 
 
+def test_a_problem_without_a_readable_answer_is_a_lost_vote() -> None:
+    mute = ProblemResult(
+        prompt_id="a",
+        known=2,
+        unknown=0,
+        correct=0,
+        lenient=0,
+        unparseable=2,
+        truncated=0,
+        tokens=4,
+        votes=(),
+    )
+    assert summarized({"d": (mute, mute)}, samples=2, max_tokens=20).domains["d"].maj_at[2].value == 0.0
+
+
 def test_the_average_weighs_domains_equally_whatever_their_size() -> None:
     def solved(name: str, correct: int) -> ProblemResult:
         return ProblemResult(

@@ -169,30 +169,23 @@ def show(result: SuiteResult, difference: Paired | None, files: Sequence[Path]) 
     from bimetal.evaluation.summary import covers_sentence
 
     summary = result.summary()
-    most = result.samples
-    several = (f"pass@{most}", f"maj@{most}") if most > 1 else ()
-    rows: list[tuple[str, ...]] = [
-        (
-            name, str(d.n), _with_interval(d.accuracy), _percent(d.lenient),
-            *((_with_interval(d.pass_at[most]), _with_interval(d.maj_at.get(most))) if several else ()),
-            _percent(d.unparseable), _percent(d.truncated), _percent(d.unknown),
-            "-" if d.tokens.value is None else f"{d.tokens.value:.0f}",
-        )
-        for name, d in summary.domains.items()
-    ]  # fmt: skip
-    blank = ("",) * (len(several) + 4)
-    rows.append(
-        (
-            "average",
-            str(summary.accuracy.n),
-            _with_interval(summary.accuracy),
-            _percent(summary.lenient),
-            *blank,
-        )
-    )
     print_text(f"{result.label}: accuracy in % on the {result.split} split, seed {result.seed}")
-    titles = ("domain", "n", "accuracy", "lenient", *several, "no answer", "cut off", "unknown", "tokens")
-    print_table(titles, rows)
+    domains = summary.domains.items()
+    rows = [(n, str(d.n), _with_interval(d.accuracy), _with_interval(d.lenient)) for n, d in domains]
+    whole = (_with_interval(summary.accuracy), _with_interval(summary.lenient))
+    print_table(("domain", "n", "accuracy", "lenient"), [*rows, ("average", str(summary.accuracy.n), *whole)])
+    print_text()
+    if result.samples > 1:
+        most = result.samples
+        print_table(
+            ("domain", f"pass@{most}", f"maj@{most}"),
+            [(n, _with_interval(d.pass_at[most]), _with_interval(d.maj_at.get(most))) for n, d in domains],
+        )
+        print_text()
+    shapes = [
+        (n, *map(_percent, (d.unparseable, d.truncated, d.unknown)), _length(d.tokens)) for n, d in domains
+    ]
+    print_table(("domain", "no answer", "cut off", "unknown", "tokens"), shapes)
     if difference is not None:
         print_text(f"\n{difference.after} minus {difference.before}, in points over the same problems")
         differences = [*difference.domains.items(), ("average", difference.overall)]
@@ -202,6 +195,10 @@ def show(result: SuiteResult, difference: Paired | None, files: Sequence[Path]) 
     print_text(f"\n{covers_sentence()}")
     for path in files:
         print_text(f"written to {path}")
+
+
+def _length(estimate: Estimate) -> str:
+    return "-" if estimate.value is None else f"{estimate.value:.0f}"
 
 
 def _percent(estimate: Estimate) -> str:

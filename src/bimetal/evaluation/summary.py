@@ -119,7 +119,8 @@ def _domain(problems: Sequence[ProblemResult], *, samples: int, max_tokens: int)
     def over(some: Sequence[ProblemResult], score: Callable[[ProblemResult], float]) -> Estimate:
         return mean_estimate([score(p) for p in some])
 
-    votes = any(p.votes for p in problems)
+    # Readable answers of which nothing was extracted (programs) cannot vote; unreadable ones do not.
+    votes = any(p.votes for p in problems) or all(p.unparseable == p.known for p in known)
     enough = {k: [p for p in known if p.known >= k] for k in sizes(samples)}
     return DomainSummary(
         n=len(known),
