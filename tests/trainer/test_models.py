@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_ours(tmp_path):
         save_model(tiny(), nano_tokenizer(), tmp_path / "file" / "model")
 
 
-LORA = LoraOptions(rank=4, alpha=8.0)
+LORA = LoraOptions(rank=4, alpha=8)
 
 
 def test_adapters_change_nothing_at_first_and_train_alone(folder):

@@ -15,7 +15,7 @@ class LoraOptions(Options):
     rank: int = Field(default=16, ge=1, le=1024)
     """Rank of the adapters; their size grows with it."""
 
-    alpha: float = Field(default=32.0, gt=0)
+    alpha: int = Field(default=32, ge=1)
     """Scale of the adapters; they are multiplied by alpha / rank."""
 
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,6 +103,7 @@ def nano_tokenizer() -> PreTrainedTokenizerBase:
 def _nano(seed: int) -> Loaded:
     """The smallest stock decoder that learns the lab domains in minutes on two cores."""
     tokenizer = nano_tokenizer()
+    ids = tokenizer.get_vocab()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=160,
@@ -113,12 +115,12 @@ def _nano(seed: int) -> Loaded:
         tie_word_embeddings=False,
         attention_dropout=0.0,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=ids["<|end|>"],
+        pad_token_id=ids["<|pad|>"],
     )
     # The constructor draws from the global generator; its state is put back, its numbers are replaced.
     with torch.random.fork_rng(devices=[]):
-        model = LlamaForCausalLM(config).to(torch.float32)
+        model = LlamaForCausalLM(config).float()
     _draw_weights(model, Streams(seed))
     return model.eval(), tokenizer
 
@@ -222,7 +224,7 @@ def _convert_gguf(source: Path, made: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(source.parent, **arguments)
     # The weights are plain float32 now, but the model still counts as quantised and refuses to be
     # saved, so they move into a module that never was.
-    config = model.config
+    config: Any = model.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -72,8 +72,10 @@ def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, s
         module, tokenizer = load_embedded(options.name, seed=seed)
     else:
         module, tokenizer = _pretrained(options, base)
-    module = module.to(dtype=getattr(torch, options.dtype))
-    rows = int(module.get_input_embeddings().weight.shape[0])
+    # Through the base class: transformers' own ``to`` is wrapped in a way that hides its type.
+    nn.Module.to(module, dtype=getattr(torch, options.dtype))
+    embedding: Any = module.get_input_embeddings()
+    rows = int(embedding.weight.shape[0])
     if len(tokenizer) > rows:
         raise ConfigError(
             f"model {options.name}: the tokenizer is not the model's; found {len(tokenizer)} tokens "
@@ -84,7 +86,7 @@ def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, s
     if options.lora is not None:
         module = _with_adapters(module, options.lora, seed=seed)
     return LoadedModel(
-        module=module.to(device),
+        module=nn.Module.to(module, device),
         tokenizer=tokenizer,
         name=options.name,
         fingerprint=fingerprint,
