@@ -8,9 +8,19 @@ import pytest
 import torch
 
 from bimetal.core.batch import ORIGIN_CODES
-from bimetal.core.types import Credit, Draft, Finish, Origin, PromptId, Segment, SegmentWeight, Trace, TraceId
+from bimetal.core.types import (
+    Credit,
+    Draft,
+    Finish,
+    Origin,
+    PromptId,
+    Segment,
+    SegmentWeight,
+    Signals,
+    Trace,
+    TraceId,
+)
 from bimetal.data.collate import Row, collate
-from bimetal.objectives.credit import Signals
 
 HEAD = Segment(origin=Origin.PROMPT, token_ids=(10, 11, 12))
 SHOWN = Segment(origin=Origin.DEMONSTRATION, token_ids=(20, 21), logprobs=(-0.1, -0.2))

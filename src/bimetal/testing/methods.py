@@ -74,7 +74,7 @@ def check_gradient_ignores_the_cut(candidate: Candidate, seed: int) -> None:
 
 
 def check_no_gradient_outside_members(candidate: Candidate, seed: int) -> None:
-    """A term's loss and its gradient are 0 outside its members, whatever stands there, NaN and inf included."""
+    """A term's loss and its gradient are 0 outside its members, whatever stands there, NaN and inf too."""
     whole = scene(candidate.method(), seed, drift="some")
     batch = whole.batch()
     for term in whole.method.terms:

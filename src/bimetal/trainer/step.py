@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from bimetal.core.batch import ORIGIN_CODES, Batch, PolicyOutput
 from bimetal.core.errors import NonFiniteError
 from bimetal.core.metrics import Metrics, merge
-from bimetal.core.types import Origin
+from bimetal.core.types import JsonValue, Origin
 from bimetal.data.microbatch import Piece, cut
 from bimetal.objectives.compose import Shares, Term, evaluate, shares
 from bimetal.objectives.controller import value_of
@@ -125,7 +126,7 @@ class StepAsk:
             )
         output = run(runner, rows, self.method.statistics, self.models)
         if rows.old_logprobs is None:
-            # One update per roll-out batch: the old policy is the policy, so its log-probabilities cost nothing.
+            # One update per roll-out batch: the old policy is the policy, so its numbers cost nothing.
             rows = rows.with_fields(old_logprobs=output.logprobs.detach())
         loss, pieces = evaluate(terms, rows, output, step_shares=local, coefficients=self.coefficients)
         if piece.live and watch:
@@ -224,8 +225,8 @@ def take_step(
     )
     gradients = method.update.gradients(ask)
     metrics = merge(
-        Metrics.from_state(state)
-        for state in ranks.gather(ask.watched.to_state())  # type: ignore[arg-type]
+        Metrics.from_state(cast("Mapping[str, JsonValue]", state))
+        for state in ranks.gather(ask.watched.to_state())
     )
     if shape.compare_sources:
         compare_sources(ask, batches[STEP], metrics)
@@ -285,8 +286,8 @@ def _refuse_non_finite_rule(norms: Mapping[str, float], shape: StepShape) -> Non
     if bad:
         raise NonFiniteError(
             f"step {shape.number}: not finite: the gradient that the update rule made for {', '.join(bad)}. "
-            "The optimizer has not moved. Look for a division by a zero norm in the rule; the last checkpoint is "
-            "intact"
+            "The optimizer has not moved. Look for a division by a zero norm in the rule; the last "
+            "checkpoint is intact"
         )
 
 
