@@ -64,9 +64,9 @@ def test_an_expression_has_its_exact_value_and_numbers(text, value, numbers) -> 
         "9" * 10,
         "1+" * 150 + "1",
         "(" * 101 + "1" + ")" * 101,
-        "١",
+        "\u0661",
         "1\x00",
-        "�",
+        "\ud800",
     ],
 )
 def test_anything_else_is_none(text: str) -> None:
