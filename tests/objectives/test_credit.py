@@ -42,6 +42,11 @@ def test_fewer_than_two_known_members_get_advantage_zero_and_stay_members():
     assert second.weights == ()
 
 
+def test_even_an_advantage_that_needs_no_company_is_not_asked_about_one_known_member():
+    group = a_group(a_trace("a", reward=1.0, policy=1), a_trace("b", reward=None, policy=1))
+    assert [c.advantage for c in compared(group, lambda rewards: rewards, ON)] == [0.0, 0.0]
+
+
 def test_a_group_of_one_compares_with_nothing():
     (only,) = compared(a_group(a_trace("a", reward=1.0, policy=1)), centered, ON)
     assert only.advantage == 0.0
