@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +29,11 @@ def command(
     """
     from bimetal.cli._progress import ProgressSink
     from bimetal.core.catalogue import LocalCode
+    from bimetal.core.errors import ConfigError
     from bimetal.studies.runs import resume
 
+    if budget is not None and not math.isfinite(budget):
+        raise ConfigError(f"--budget must be a finite number; got {budget}")
     outcome = resume(
         run,
         budget=None if budget is None else int(budget),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
-from bimetal.core.errors import RolloutError
+from bimetal.core.errors import CheckpointError, RolloutError
 from bimetal.core.streams import Streams
 from bimetal.core.types import (
     Demonstration,
@@ -110,21 +111,34 @@ class GroupMaker:
         self, states: Sequence[GroupState], drafts: Sequence[tuple[Draft, ...]], order: Order, *, call: str
     ) -> list[tuple[Trace, ...]]:
         """The traces of one round, unjudged: recalled from the journal, or written in one generation call."""
+        begun = [
+            self._begin(state, draft, len(state.traces) + n)
+            for state, some in zip(states, drafts, strict=True)
+            for n, draft in enumerate(some)
+        ]
         kept = self.journal.recall(call)
         if kept is None:
-            begun = [
-                self._begin(state, draft, len(state.traces) + n)
-                for state, some in zip(states, drafts, strict=True)
-                for n, draft in enumerate(some)
-            ]
-            requests = [self._request(t, order.sampling) for t in begun if t.draft.prefix_fraction < 1]
-            outputs = {o.request_id: o for o in self.backend.generate(requests)} if requests else {}
-            kept = tuple(
-                self._finished(t, outputs.get(t.id), temperature=order.sampling.temperature) for t in begun
-            )
+            kept = self._generated(begun, order.sampling)
             self.journal.record_call(call, kept)
+        elif [(t.id, t.draft) for t in kept] != [(t.id, t.draft) for t in begun]:
+            raise CheckpointError(
+                f"the journal's {call} holds other traces than this run drafts; found {kept[0].id if kept else 'none'} "
+                "first; recipe, data or code differ from the run that was interrupted; restore them"
+            )
         rest = iter(kept)
         return [tuple(next(rest) for _ in some) for some in drafts]
+
+    def _generated(self, begun: Sequence[Trace], sampling: Sampling) -> tuple[Trace, ...]:
+        """The traces with what the policy wrote, from one generation call."""
+        requests = [self._request(t, sampling) for t in begun if t.draft.prefix_fraction < 1]
+        found = self.backend.generate(requests) if requests else []
+        if [o.request_id for o in found] != [r.id for r in requests]:
+            raise RolloutError(
+                f"the backend must answer every request in order; found {len(found)} outputs for {len(requests)} "
+                "requests, or other names; mend the backend"
+            )
+        outputs = {o.request_id: o for o in found}
+        return tuple(self._finished(t, outputs.get(t.id), temperature=sampling.temperature) for t in begun)
 
     def _judged(
         self, states: Sequence[GroupState], fresh: list[tuple[Trace, ...]], order: Order
@@ -181,6 +195,12 @@ class GroupMaker:
     def _shown(self, state: GroupState, draft: Draft) -> tuple[Segment, ...]:
         if draft.prefix_fraction == 0:
             return ()
+        if not (0 < draft.prefix_fraction <= 1 and 0 <= draft.demonstration < len(state.demonstrations)):
+            raise RolloutError(
+                f"the mix drafts {draft.prefix_fraction:g} of demonstration {draft.demonstration} of prompt "
+                f"{state.prompt.id}; found {len(state.demonstrations)} demonstrations; a mix may ask for a part in "
+                "[0, 1] of those its state holds"
+            )
         demonstration = state.demonstrations[draft.demonstration]
         ids = demonstration.token_ids or self.rendering.response_ids(demonstration.text)
         count = int(draft.prefix_fraction * len(ids)) if draft.prefix_fraction < 1 else len(ids)
@@ -209,6 +229,11 @@ class GroupMaker:
         if output.finish in {Finish.CANCELLED, Finish.ERROR}:
             raise RolloutError(
                 f"the backend ended {begun.id} with {output.finish.value!r}; the whole call is run again on resume"
+            )
+        if len(output.logprobs) != len(output.token_ids) or not all(map(isfinite, output.logprobs)):
+            raise RolloutError(
+                f"the backend's log-probabilities of {begun.id} are not one finite number per token; found "
+                f"{len(output.logprobs)} for {len(output.token_ids)} tokens; mend the backend"
             )
         written = Segment(
             origin=Origin.POLICY,

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bimetal.core.errors import CheckpointError
-from bimetal.core.files import sync_folder, writing
+from bimetal.core.errors import CheckpointError, boundary
+from bimetal.core.files import sync_folder, write_atomic, writing
 from bimetal.core.types import JsonValue, Trace, TraceId, Verdict
 from bimetal.rollout.record import trace_from_json, trace_to_json, verdict_from_json, verdict_to_json
+
+_FILE = re.compile(r"batch-(\d{8})\.jsonl")
 
 
 class Journal:
@@ -34,16 +37,24 @@ class Journal:
         self._order: tuple[TraceId, ...] | None = None
 
     def open_batch(self, number: int) -> None:
-        """Turn to this roll-out batch; recalls what an interrupted run left, minus a torn last line."""
+        """Turn to this roll-out batch; recalls what an interrupted run left, minus a torn last line.
+
+        Raises:
+            CheckpointError: A line is whole, but holds no record of this version.
+        """
         self._path = self._folder / f"batch-{number:08d}.jsonl"
         self._calls, self._verdicts, self._order = {}, {}, None
-        for kind, row in _intact_rows(self._path):
-            if kind == "call":
-                self._calls[row["call"]] = tuple(trace_from_json(t) for t in row["traces"])
-            elif kind == "verdicts":
-                self._verdicts |= {TraceId(i): verdict_from_json(v) for i, v in row["verdicts"].items()}
-            elif kind == "order":
-                self._order = tuple(TraceId(i) for i in row["traces"])
+        with boundary(CheckpointError, f"{self._path}: cannot be used, delete it to make the batch again"):
+            for row in _intact_rows(self._path):
+                self._take(row)
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        if row["kind"] == "call":
+            self._calls[row["call"]] = tuple(trace_from_json(t) for t in row["traces"])
+        elif row["kind"] == "verdicts":
+            self._verdicts |= {TraceId(i): verdict_from_json(v) for i, v in row["verdicts"].items()}
+        elif row["kind"] == "order":
+            self._order = tuple(TraceId(i) for i in row["traces"])
 
     def recall(self, call: str) -> tuple[Trace, ...] | None:
         """The traces of a finished generation call of this batch, or ``None``."""
@@ -80,9 +91,27 @@ class Journal:
 
     def forget_before(self, number: int) -> None:
         """Delete the files of roll-out batches before this one: no checkpoint that is kept needs them."""
-        for path in self._folder.glob("batch-*.jsonl"):
-            if int(path.stem.partition("-")[2]) < number:
+        for path, batch in self._files():
+            if batch < number:
                 path.unlink()
+
+    def forget_from(self, number: int) -> None:
+        """Delete the files of this roll-out batch and later ones: they are to be made anew."""
+        for path, batch in self._files():
+            if batch >= number:
+                path.unlink()
+
+    def forget_verdicts(self) -> None:
+        """Keep the open batch's traces only, so that a resumed run judges them again."""
+        if self._path is None:
+            raise ValueError("open_batch comes first")
+        kept = [row for row in _intact_rows(self._path) if row["kind"] == "call"]
+        write_atomic(self._path, b"".join(_line(row) for row in kept))
+        self._verdicts, self._order = {}, None
+
+    def _files(self) -> list[tuple[Path, int]]:
+        matches = [(path, _FILE.fullmatch(path.name)) for path in self._folder.iterdir()]
+        return [(path, int(match[1])) for path, match in matches if match is not None]
 
     def _append(self, row: Mapping[str, JsonValue]) -> None:
         if self._path is None:
@@ -102,7 +131,7 @@ def _line(row: Mapping[str, JsonValue]) -> bytes:
     return b"%08x " % zlib.crc32(body) + body + b"\n"
 
 
-def _intact_rows(path: Path) -> list[tuple[str, Any]]:
+def _intact_rows(path: Path) -> list[dict[str, Any]]:
     """The rows before the first damaged line; the file is cut there, so that appending continues it."""
     if not path.exists():
         return []
@@ -111,8 +140,7 @@ def _intact_rows(path: Path) -> list[tuple[str, Any]]:
         checksum, _, body = line.rstrip(b"\n").partition(b" ")
         if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
             break
-        row = json.loads(body)
-        rows.append((row["kind"], row))
+        rows.append(json.loads(body))
         end += len(line)
     if end < len(data):
         with writing(path), path.open("r+b") as file:

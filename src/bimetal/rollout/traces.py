@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,9 @@ SCHEMA = pa.schema([
 cannot hold, are written as backslash escapes."""
 
 
+_FILE = re.compile(r"batch-(\d{8})\.parquet")
+
+
 class TraceWriter:
     """Keeps consumed traces until a checkpoint, then writes them to one file."""
 
@@ -42,8 +46,8 @@ class TraceWriter:
             _row(group, n, credits, stage, batch) for group in groups for n in range(len(group.traces))
         ]
 
-    def flush(self, step: int) -> None:
-        """Write what was kept since the last flush.
+    def flush(self, batches: int) -> None:
+        """Write what was kept since the last flush; ``batches`` counts the roll-out batches made so far.
 
         Raises:
             CheckpointError: The disk is full or not writable.
@@ -54,14 +58,15 @@ class TraceWriter:
         pq.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA), buffer, compression="zstd")
         with writing(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._folder / f"step-{step:08d}.parquet", buffer.getvalue())
+        write_atomic(self._folder / f"batch-{batches:08d}.parquet", buffer.getvalue())
         self._rows = []
 
-    def cut_after(self, step: int) -> None:
-        """Delete files of later checkpoints: the run goes on from this step and writes them again."""
+    def cut_after(self, batches: int) -> None:
+        """Delete files of later checkpoints: the run goes on after this many batches and writes them again."""
         self._rows = []
-        for path in self._folder.glob("step-*.parquet"):
-            if int(path.stem.partition("-")[2]) > step:
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            match = _FILE.fullmatch(path.name)
+            if match is not None and int(match[1]) > batches:
                 path.unlink()
 
 
@@ -72,12 +77,12 @@ def _row(
     verdict, advantage = trace.verdict, credits[trace.id].advantage
     mean = sum(advantage) / len(advantage) if isinstance(advantage, tuple) else advantage
     return {
-        "id": _text(trace.id), "prompt_id": _text(trace.prompt_id), "domain": trace.domain, "stage": stage,
+        "id": _text(trace.id), "prompt_id": _text(trace.prompt_id), "domain": _text(trace.domain), "stage": stage,
         "batch": batch, "visit": trace.visit, "member": trace.member, "stream": trace.stream.value,
         "prompt": _text("\n".join(m.content for m in group.prompt.messages)), "text": _text(trace.text),
         "prefix_fraction": trace.draft.prefix_fraction, "finish": trace.finish.value,
         "status": verdict.status.value if verdict else None, "reward": verdict.reward if verdict else None,
-        "reason": verdict.reason if verdict else None, "parts": json.dumps(dict(verdict.parts)) if verdict else None,
+        "reason": _text(verdict.reason) if verdict else None, "parts": json.dumps(dict(verdict.parts)) if verdict else None,
         "extracted": _text(verdict.extracted) if verdict and verdict.extracted is not None else None,
         "detail": _text(verdict.detail) if verdict else None, "advantage": mean,
         "policy_tokens": sum(len(s.token_ids) for s in trace.segments if s.origin is Origin.POLICY),

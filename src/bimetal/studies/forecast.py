@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -90,8 +89,7 @@ def forecast(recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED) -> Forecast
         ConfigError: The recipe cannot work.
         DataError: A row cannot be used.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        parts = load_parts(recipe, base=Path(recipe.output), folder=Path(scratch), code=code)
+    parts = load_parts(recipe, base=Path(recipe.output), code=code)
     with closing(parts.pool):
         parameters = sum(p.numel() for p in parts.policy.parameters())
         trained = sum(p.numel() for p in parts.policy.parameters() if p.requires_grad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from bimetal.config.schema import Recipe
 from bimetal.core.catalogue import is_local_file, locate
 from bimetal.core.errors import CheckpointError
 from bimetal.trainer.prepare import Parts
@@ -48,11 +50,14 @@ def manifest_of(parts: Parts) -> Manifest:
         "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
         "device": str(next(parts.policy.parameters()).device),
+        "recipe (output, budget and kept checkpoints aside)": recipe_fingerprint(parts.recipe),
         "data fingerprint": parts.work.fingerprint,
         "model fingerprint": parts.model.fingerprint,
     }
     names = [("domains", r.entry) for r in parts.work.referees.values()]
     names += [("methods", s.method.name) for s in parts.recipe.stage]
+    names += [("curricula", s.curriculum.name) for s in parts.recipe.stage]
+    names += [("backends", parts.recipe.backend.name)]
     for kind, name in names:
         if is_local_file(name):
             exact[f"code of {name}"] = locate(kind, name, base=parts.base, code=parts.code).sha256  # type: ignore[arg-type]
@@ -60,6 +65,15 @@ def manifest_of(parts: Parts) -> Manifest:
     notes |= {"seed": str(parts.recipe.seed), "model": parts.model.name, "platform": platform.platform()}
     notes |= {f"data {n}": text for n, text in enumerate(parts.work.notes)}
     return Manifest(exact=exact, notes=notes)
+
+
+def recipe_fingerprint(recipe: Recipe) -> str:
+    """A hash of what a recipe says, but for what may change between two parts of a run."""
+    document = json.loads(recipe.model_dump_json())
+    free = (document, "output"), (document["budget"], "amount"), (document["budget"], "wall_seconds")
+    for table, key in (*free, (document["trainer"], "keep_checkpoints")):
+        del table[key]
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def read_manifest(path: Path) -> Manifest:

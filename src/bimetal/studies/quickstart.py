@@ -68,7 +68,7 @@ def quickstart(
     recipe = packaged_recipe(folder, overrides)
     main = _finished(recipe, sinks)
     control = _finished(control_recipe(recipe, main), sinks)
-    parts = load_parts(recipe, base=folder, folder=folder, code=LocalCode.REFUSED)
+    parts = load_parts(recipe, base=folder, code=LocalCode.REFUSED)
     with closing(parts.pool):
         results = _evaluated(parts, main, control, problems)
     summary = summarize(recipe, main, parts, results)

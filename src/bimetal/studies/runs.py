@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,11 @@ from bimetal.trainer.loop import train
 from bimetal.trainer.prepare import Parts, assemble, load_parts
 from bimetal.trainer.report import Sink
 from bimetal.trainer.run import Run
+from bimetal.trainer.workset import set_aside
 
-RECIPE, MANIFEST = "recipe.toml", "manifest.json"
+RECIPE, MANIFEST, BAD_ROWS = "recipe.toml", "manifest.json", "data"
+_BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, f".{MANIFEST}.part", f".{RECIPE}.part"})
+"""What a start that was killed before it wrote the recipe may have left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +63,20 @@ def start(
         ConfigError: The run folder holds a run, or the recipe cannot work.
     """
     folder = Path(recipe.output).resolve()
-    if (folder / RECIPE).exists() or (folder.is_dir() and any(folder.iterdir())):
+    if folder.is_dir() and any(path.name not in _BEFORE_THE_RECIPE for path in folder.iterdir()):
         raise ConfigError(
             f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or give "
             'another one with output="..."'
         )
-    parts = load_parts(recipe, base=folder, folder=folder, code=code)
+    parts = load_parts(recipe, base=folder, code=code)
     with closing(parts.pool):
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
+        set_aside(parts.work, folder / BAD_ROWS)
         write_atomic(folder / MANIFEST, manifest_of(parts).to_bytes())
         # The recipe comes last: a folder without it is no run.
         write_atomic(folder / RECIPE, options_as_toml(recipe).encode("utf-8"))
-        return _go(parts, folder, sinks, budget=None)
+        return _go(parts, folder, sinks, begin=lambda _: None)
 
 
 def resume(
@@ -86,18 +91,19 @@ def resume(
 
     Args:
         folder: The run folder.
-        budget: A larger amount of the recipe's currency.
+        budget: A larger amount of the recipe's currency; the run folder's recipe has it from then on.
         inexact: Accept another machine, library version or data; the promise of exactness is gone then.
         code: Whether the recipe may run local files.
         sinks: Makes the views of the run.
 
     Raises:
-        ConfigError: The folder holds no run.
-        CheckpointError: No checkpoint is intact, or the machine or data differ and ``inexact`` is not set.
+        ConfigError: The folder holds no run, or the budget is no larger one.
+        CheckpointError: The folder holds something that no run writes, no checkpoint is intact, or the machine or data differ and ``inexact`` is not set.
     """
     folder = folder.resolve()
-    recipe = _recipe_of(folder)
-    parts = load_parts(recipe, base=folder, folder=folder, code=code)
+    recipe = _extended(_recipe_of(folder), budget)
+    refuse_links(folder)
+    parts = load_parts(recipe, base=folder, code=code)
     with closing(parts.pool):
         differences = read_manifest(folder / MANIFEST).differences(manifest_of(parts))
         if differences and not inexact:
@@ -106,7 +112,16 @@ def resume(
                 + "; ".join(differences)
                 + ". Pass --inexact to go on anyway"
             )
-        return _go(parts, folder, sinks, budget=budget, restore=True)
+
+        def begin(run: Run) -> None:
+            found = run.restore()
+            if differences or budget is not None:
+                # What was begun under other conditions is begun anew.
+                run.journal.forget_from(run.position.batch)
+                write_atomic(folder / RECIPE, options_as_toml(recipe).encode("utf-8"))
+            run.note(f"continues at step {run.position.step}" if found else "no checkpoint yet; begins again")
+
+        return _go(parts, folder, sinks, begin=begin)
 
 
 def _go(
@@ -114,22 +129,23 @@ def _go(
     folder: Path,
     sinks: Callable[[Run], Sequence[Sink]] | None,
     *,
-    budget: int | None,
-    restore: bool = False,
+    begin: Callable[[Run], None],
 ) -> Outcome:
-    run = assemble(parts, folder=folder, evaluate=evaluate_held_out, budget=budget)
+    run = assemble(parts, folder=folder, evaluate=evaluate_held_out)
     run.sinks = sinks(run) if sinks is not None else ()
     try:
-        if restore:
-            found = run.restore()
-            run.note(f"continues at step {run.position.step}" if found else "no checkpoint yet; begins again")
+        begin(run)
         with _interruptible() as asked:
             finished = train(run, should_stop=asked)
     finally:
         run.backend.close()
         for sink in run.sinks:
             sink.close()
-    return Outcome(folder=folder, finished=finished, step=run.position.step, progress=run.budget.progress,
+    return Outcome(
+        folder=folder,
+        finished=finished,
+        step=run.position.step,
+        progress=run.budget.progress,
         spent={c: run.budget.spent(c) for c in Currency},
     )
 
@@ -153,6 +169,34 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a run folder that holds links or devices: what is written through one lands outside of it.
+
+    Raises:
+        CheckpointError: It holds one.
+    """
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent) / name for name in (*folders, *files)):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise CheckpointError(
+                    f"{path}: is a link or a device; a run folder holds plain files and folders only. "
+                    "Put what it leads to in its place, if you trust it"
+                )
+
+
+def _extended(recipe: Recipe, budget: int | None) -> Recipe:
+    """The recipe with a larger budget."""
+    if budget is None:
+        return recipe
+    if budget < recipe.budget.amount:
+        raise ConfigError(
+            f"budget {budget:g} {recipe.budget.currency}: is smaller than the run's {recipe.budget.amount:g}; "
+            "a run can only be given more"
+        )
+    amount = recipe.budget.model_copy(update={"amount": float(budget)})
+    return recipe.model_copy(update={"budget": amount})
 
 
 def _recipe_of(folder: Path) -> Recipe:
@@ -190,6 +234,7 @@ __all__ = [
     "Manifest",
     "Outcome",
     "open_recipe",
+    "refuse_links",
     "resume",
     "start",
     "with_absolute_paths",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from bimetal.core.types import JsonValue
@@ -35,7 +35,6 @@ class Alarms:
     reward: float | None = None
     reward_at_evaluation: float | None = None
     held_out: float | None = None
-    rang: set[str] = field(default_factory=set)
 
     def check(self, metrics: Mapping[str, float | None]) -> dict[str, str]:
         """Look at one step; each alarm has a sentence for people."""

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bimetal.core.errors import CheckpointError
+from bimetal.core.errors import CheckpointError, boundary
 from bimetal.core.files import sha256_of, sync_folder, write_atomic, writing
 from bimetal.core.types import JsonValue
 
@@ -54,38 +54,37 @@ class Checkpoints:
             CheckpointError: It cannot be written; earlier checkpoints are intact.
         """
         final = self._folder / f"step-{step:08d}"
-        work = self._folder / f".{final.name}.part"
+        work, old = self._folder / f".{final.name}.part", self._old(step)
         with writing(final):
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
             try:
-                for stem, named in tensors.items():
-                    save_file(
-                        {k: v.contiguous().cpu() for k, v in named.items()}, work / f"{stem}.safetensors"
-                    )
-            except SafetensorError as error:
-                raise CheckpointError(
-                    f"cannot write {final}: {error}. Earlier checkpoints are intact; free space, then resume"
-                ) from error
-            write_atomic(work / STATE, json.dumps(state, allow_nan=False).encode("ascii"))
-            names = sorted(p.name for p in work.iterdir())
-            for name in names:
-                _flush(work / name)
-            listing = {"format": FORMAT, "step": step, "files": {n: sha256_of(work / n) for n in names}}
-            write_atomic(work / LIST, json.dumps(listing).encode("ascii"))
-            shutil.rmtree(final, ignore_errors=True)
+                _write(work, step, tensors, state)
+            except BaseException:
+                # What cannot be finished must not hold the space that is missing.
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+            if final.exists():
+                # A folder cannot be replaced in one step: until the new one is there, the old one has another name.
+                shutil.rmtree(old, ignore_errors=True)
+                final.rename(old)
             work.rename(final)
             sync_folder(self._folder)
-        for old in self.steps()[: -self._keep]:
-            shutil.rmtree(self._folder / f"step-{old:08d}")
+            shutil.rmtree(old, ignore_errors=True)
+            for before in self.steps()[: -self._keep]:
+                shutil.rmtree(self._folder / f"step-{before:08d}")
         return final
+
+    def _old(self, step: int) -> Path:
+        """Where a checkpoint stands while one of the same step takes its place."""
+        return self._folder / f".step-{step:08d}.old"
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints on disk, oldest first."""
         if not self._folder.is_dir():
             return []
         found = (_FOLDER.fullmatch(p.name) for p in self._folder.iterdir())
-        return sorted(int(match.group(1)) for match in found if match)
+        return sorted({int(match.group(1)) for match in found if match})
 
     def load_newest(self) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
         """The newest intact checkpoint, or ``None`` where there is none at all; a damaged one is passed over, aloud.
@@ -93,12 +92,13 @@ class Checkpoints:
         Raises:
             CheckpointError: There are checkpoints, but none is intact.
         """
-        steps = self.steps()
+        self._put_back()
         reasons: list[str] = []
-        for step in reversed(steps):
+        for step in reversed(self.steps()):
             folder = self._folder / f"step-{step:08d}"
             try:
-                tensors, state = _read(folder)
+                with boundary(CheckpointError, f"{folder}: cannot be read"):
+                    tensors, state = _read(folder)
             except CheckpointError as error:
                 reasons.append(str(error))
                 log.warning("checkpoint of step %d is damaged and passed over: %s", step, error)
@@ -107,6 +107,35 @@ class Checkpoints:
         if reasons:
             raise CheckpointError("no intact checkpoint: " + "; ".join(reasons))
         return None
+
+    def _put_back(self) -> None:
+        """Give a checkpoint its name again where a kill came between its removal and its successor."""
+        for path in self._folder.glob(".step-*.old") if self._folder.is_dir() else ():
+            final = self._folder / path.name.removeprefix(".").removesuffix(".old")
+            with writing(final):
+                if final.exists():
+                    shutil.rmtree(path)
+                else:
+                    path.rename(final)
+
+
+def _write(
+    work: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]
+) -> None:
+    """All files of one checkpoint and the list of their checksums, flushed to disk."""
+    try:
+        for stem, named in tensors.items():
+            save_file({k: v.contiguous().cpu() for k, v in named.items()}, work / f"{stem}.safetensors")
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"cannot write {work}: {error}. Earlier checkpoints are intact; free space, then resume the run"
+        ) from error
+    write_atomic(work / STATE, json.dumps(state, allow_nan=False).encode("ascii"))
+    names = sorted(p.name for p in work.iterdir())
+    for name in names:
+        _flush(work / name)
+    listing = {"format": FORMAT, "step": step, "files": {n: sha256_of(work / n) for n in names}}
+    write_atomic(work / LIST, json.dumps(listing).encode("ascii"))
 
 
 def _read(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -123,11 +152,12 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         if sha256_of(path) != checksum:
             raise CheckpointError(f"{path}: its checksum is not the one it was saved with")
         if name.endswith(".safetensors"):
-            try:
+            with boundary(CheckpointError, f"{path}: not a safetensors file"):
                 tensors[name.removesuffix(".safetensors")] = load_file(path)
-            except (SafetensorError, ValueError) as error:
-                raise CheckpointError(f"{path}: not a safetensors file: {error}") from error
-    return tensors, _json(folder / STATE)
+    state = _json(folder / STATE)
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{folder / STATE}: must be one JSON object; found {type(state).__name__}")
+    return tensors, state
 
 
 def _regular(folder: Path, name: str) -> Path:

@@ -56,7 +56,8 @@ def roll_out(run: Run) -> tuple[Group, ...]:
         version=run.position.step,
     )
     run.budget.spend(rollout_cost(run.flops, groups))
-    unknown_share_guard(groups, limit=run.recipe.trainer.unknown_share_limit)
+    limit = run.recipe.trainer.unknown_share_limit
+    unknown_share_guard(groups, limit=limit, forget=run.journal.forget_verdicts)
     run.times["rollout"] = perf_counter() - start
     return groups
 

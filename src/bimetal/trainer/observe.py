@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import stdev
 
 from bimetal.core.errors import VerifierError
@@ -24,8 +24,8 @@ def rollout_metrics(groups: Sequence[Group]) -> Metrics:
     return found
 
 
-def unknown_share_guard(groups: Sequence[Group], *, limit: float) -> None:
-    """Stop a run whose verdicts mostly say nothing.
+def unknown_share_guard(groups: Sequence[Group], *, limit: float, forget: Callable[[], None]) -> None:
+    """Stop a run whose verdicts mostly say nothing, and ``forget`` them, so that resuming judges again.
 
     Raises:
         VerifierError: More than ``limit`` of the verdicts are unknown; names reasons and traces.
@@ -36,6 +36,7 @@ def unknown_share_guard(groups: Sequence[Group], *, limit: float) -> None:
         first = [
             f"{t.id}: {t.verdict.reason} {t.verdict.detail}" for t in unknown[:3] if t.verdict is not None
         ]
+        forget()
         raise VerifierError(
             f"{len(unknown)} of {len(judged)} verdicts are unknown, above trainer.unknown_share_limit {limit}: "
             f"{'; '.join(first)}. Mend the verifier or the rows, then resume"

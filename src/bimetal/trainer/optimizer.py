@@ -109,5 +109,10 @@ class RoleOptimizer:
                     "the checkpoint belongs to another model"
                 )
             parameter = self.parameters[name]
+            if part != "step" and value.shape != parameter.shape:
+                raise CheckpointError(
+                    f"optimizer state {key!r} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}; "
+                    "the checkpoint belongs to another model"
+                )
             kept = value.clone() if part == "step" else value.to(parameter.device).clone()
             self.inner.state[parameter][part] = kept

@@ -37,9 +37,6 @@ from bimetal.trainer.run import Run
 from bimetal.trainer.stages import Plan, Stage, assign_roles, begin, plan_stages
 from bimetal.trainer.workset import Referee, Workset, keep_fitting, load_workset
 
-BAD_ROWS = "data"
-"""Folder, inside the run's, of the rows that were set aside."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -67,8 +64,8 @@ EvaluateParts = Callable[[Parts, int], Metrics]
 """(parts, optimizer steps taken) -> metrics of the held-out problems."""
 
 
-def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> Parts:
-    """Load data and model, connect backend and verifiers, and check that they fit each other.
+def load_parts(recipe: Recipe, *, base: Path, code: LocalCode) -> Parts:
+    """Load data and model, connect backend and verifiers, and check that they fit each other; write nothing.
 
     Raises:
         ConfigError: Something in the recipe cannot work.
@@ -76,7 +73,7 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
     """
     use_threads(recipe)
     work = load_workset(recipe, base=base, code=code)
-    plans = plan_stages(recipe, work, base=base, code=code)
+    plan_stages(recipe, work, base=base, code=code)
     device = resolve_device(recipe.model.device)
     model = load_causal_lm(recipe.model, device=device, base=base, seed=recipe.seed)
     renderer = Renderer(model.tokenizer, stop_token_ids=model.stop_token_ids)
@@ -92,8 +89,9 @@ def load_parts(recipe: Recipe, *, base: Path, folder: Path, code: LocalCode) -> 
         prompt_limit=recipe.trainer.max_prompt_tokens,
         response_limit=recipe.trainer.max_response_tokens,
         on_bad_rows=recipe.data.on_bad_rows,
-        folder=folder / BAD_ROWS,
     )
+    # Again, now that rows may have been set aside: a stage must still have what it needs.
+    plans = plan_stages(recipe, work, base=base, code=code)
     autocast = autocast_dtype(recipe.model.autocast, device)
     policy = CausalPolicy(model.module, autocast=autocast)
     policy.check_head()
@@ -147,9 +145,8 @@ def assemble(
     folder: Path,
     evaluate: EvaluateParts,
     sinks: Sequence[Sink] = (),
-    budget: int | None = None,
 ) -> Run:
-    """The run at its start, in its first stage; ``budget`` replaces the recipe's amount."""
+    """The run at its start, in its first stage."""
     recipe, streams = parts.recipe, Streams(parts.recipe.seed)
     models = Models({POLICY: role_of(POLICY, parts.policy)})
     journal = Journal(folder / "journal")
@@ -184,7 +181,7 @@ def assemble(
         backend=parts.backend,
         pipeline=Pipeline(maker),
         journal=journal,
-        budget=budget_of(recipe, amount=budget),
+        budget=budget_of(recipe),
         flops=flop_model(parts.policy),
         streams=streams,
         checkpoints=Checkpoints(folder / "checkpoints", keep=recipe.trainer.keep_checkpoints),
@@ -221,11 +218,11 @@ def judge_with(pool: VerifierPool, referees: Mapping[str, Referee]) -> Judge:
     return judge
 
 
-def budget_of(recipe: Recipe, *, amount: int | None = None) -> Budget:
-    """The recipe's budget, or another amount of the same currency."""
+def budget_of(recipe: Recipe) -> Budget:
+    """The recipe's budget, unspent."""
     wall = recipe.budget.wall_seconds
     return Budget(
-        amount or int(recipe.budget.amount),
+        int(recipe.budget.amount),
         currency=Currency(recipe.budget.currency),
         shares=[s.share for s in recipe.stage],
         wall_limit_seconds=float("inf") if wall == "unlimited" else float(wall),
@@ -250,7 +247,9 @@ def check_context(recipe: Recipe, model: LoadedModel) -> None:
 def use_threads(recipe: Recipe) -> int:
     """Set the threads of the numerical libraries; the number is recorded and required again on resume."""
     wanted = recipe.trainer.threads
-    count = len(os.sched_getaffinity(0)) if wanted == "auto" else int(wanted)
+    # Not every system says which processors a process may use.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = allowed if wanted == "auto" else int(wanted)
     torch.set_num_threads(count)
     torch.use_deterministic_algorithms(mode=True)
     return count

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bimetal.config.schema import Recipe
 from bimetal.core.budget import Budget, Currency, FlopModel
-from bimetal.core.errors import CheckpointError, TrainingError
+from bimetal.core.errors import CheckpointError, TrainingError, boundary
 from bimetal.core.metrics import Metrics
 from bimetal.core.streams import Streams
 from bimetal.core.types import Group, JsonValue
@@ -173,16 +173,17 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint of everything."""
         position = self.position
-        if position.batch != position.saved_batch:
-            position.older_batch, position.saved_batch = position.saved_batch, position.batch
-        position.saved_at = position.step
+        if position.step != position.saved_at:
+            # At the same step the checkpoint replaces its predecessor, and the one before stays the older one.
+            position.older_batch = position.saved_batch
+        position.saved_at, position.saved_batch = position.step, position.batch
         tensors: dict[str, dict[str, Tensor]] = {}
         for name, role in self.models.items():
             owned = role.module.named_parameters() if role.module is not None and not role.parameters else ()
             tensors[name] = {n: p.detach() for n, p in (role.parameters or dict(owned)).items()}
             if role.optimizer is not None and (state := role.optimizer.tensors()):
                 tensors[f"{name}.optimizer"] = state
-        self.traces.flush(self.position.step)
+        self.traces.flush(self.position.batch)
         self.checkpoints.save(self.position.step, tensors, self._state())
         write_ledger(self.ledger, self.folder / "ledger.parquet")
         # A damaged newest checkpoint falls back by one, so the journal keeps what came after the one before.
@@ -200,14 +201,10 @@ class Run:
             self.traces.cut_after(-1)
             return False
         step, tensors, state = found
-        try:
+        with boundary(CheckpointError, f"checkpoint of step {step} does not fit this recipe"):
             self._load(tensors, state)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(
-                f"checkpoint of step {step} does not fit this recipe: {type(error).__name__}: {error}"
-            ) from error
         self.lines.cut_to(self.position.lines)
-        self.traces.cut_after(step)
+        self.traces.cut_after(self.position.batch)
         return True
 
     def note(self, text: str) -> None:
@@ -241,6 +238,10 @@ class Run:
 
     def _load(self, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
         self.position = Position(**{name: int(state["position"][name]) for name in Position.__slots__})
+        if not 0 <= self.position.stage < len(self.plans):
+            raise CheckpointError(
+                f"it was saved in stage {self.position.stage}; the recipe has {len(self.plans)}"
+            )
         self.stage = self.start_stage(self.plans[self.position.stage])
         for plan in self.plans[: self.position.stage + 1]:
             assign_roles(self.models, plan)

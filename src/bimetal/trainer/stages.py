@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import cast
 
 from bimetal.config.load import validate_entry
+from bimetal.config.options import Options
 from bimetal.config.schema import OptimizerOptions, Recipe, StageOptions
-from bimetal.core.catalogue import LocalCode, find
+from bimetal.core.catalogue import Entry, LocalCode, find
 from bimetal.core.errors import ConfigError
 from bimetal.core.streams import Streams
 from bimetal.core.types import JsonValue, Prompt, PromptId, Stream
@@ -112,6 +113,7 @@ def _plan(recipe: Recipe, work: Workset, number: int, *, base: Path, code: Local
     options, where = recipe.stage[number], f"stage.{number}"
     shape = RunShape(max_response_tokens=recipe.trainer.max_response_tokens, group_size=options.group_size)
     method = method_of(options, shape=shape, where=where, base=base, code=code)
+    _curriculum(options, number, base=base, code=code)
     check_needs(
         work,
         method,
@@ -134,10 +136,7 @@ def begin(
 ) -> Stage:
     """The stage at its start: fresh curricula, and what it asks of a roll-out batch."""
     options = plan.options
-    entry = find("curricula", options.curriculum.name, base=base, code=code)
-    own = {**entry.options, **options.curriculum.own}
-    where = f"stage.{plan.number}.curriculum"
-    checked = validate_entry("curriculum", own, config_class=entry.module.Config, path=where)
+    entry, checked = _curriculum(options, plan.number, base=base, code=code)
     uniform = find("curricula", "uniform")
     streams = Streams(recipe.seed)
     second = None
@@ -190,6 +189,14 @@ def assign_roles(models: Models, plan: Plan) -> None:
         models.roles[CRITIC].optimizer = None
     if Need.REFERENCE in plan.method.needs:
         models.roles[REFERENCE] = frozen_role(REFERENCE, copy.deepcopy(policy))
+
+
+def _curriculum(options: StageOptions, number: int, *, base: Path, code: LocalCode) -> tuple[Entry, Options]:
+    """The entry of a stage's curriculum and its checked options."""
+    entry = find("curricula", options.curriculum.name, base=base, code=code)
+    own = {**entry.options, **options.curriculum.own}
+    where = f"stage.{number}.curriculum"
+    return entry, validate_entry("curriculum", own, config_class=entry.module.Config, path=where)
 
 
 def _optimizer(parameters: Mapping[str, object], options: OptimizerOptions) -> RoleOptimizer:

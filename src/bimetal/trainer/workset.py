@@ -15,6 +15,7 @@ from bimetal.config.options import Options
 from bimetal.config.schema import DomainOptions, Recipe
 from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file
 from bimetal.core.errors import ConfigError, DataError, unknown_name
+from bimetal.core.files import writing
 from bimetal.core.types import Demonstration, GroupState, JsonValue, Prompt, PromptId, Split, Stream
 from bimetal.data.corpus import BadRow, Corpus, write_set_aside
 from bimetal.data.library import Library
@@ -100,10 +101,10 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
             raise DataError(
                 f"prompt id {prompt.id!r} of {corpus.places.get(prompt.id)} is also a generated problem's"
             )
-        if prompt.domain and prompt.domain not in domains:
+        if prompt.domain and prompt.domain not in referees:
             raise ConfigError(
                 f"prompts of the data name domain {prompt.domain!r}, which has no [domain.{prompt.domain}] table; "
-                f"add one (known here: {', '.join(sorted(domains)) or 'none'})"
+                f"add one (known here: {', '.join(sorted(referees)) or 'none'})"
             )
         prompts[prompt.id] = prompt
         pools[prompt.id] = f"{prompt.source or 'data'}/{prompt.domain or 'none'}", corpus.weight_of(prompt.id)
@@ -147,9 +148,8 @@ def keep_fitting(
     prompt_limit: int,
     response_limit: int,
     on_bad_rows: str,
-    folder: Path,
 ) -> Workset:
-    """The prompts and demonstrations that fit the run's token limits.
+    """The prompts and demonstrations that fit the run's token limits; the others are among its bad rows.
 
     Raises:
         DataError: Some do not, and ``on_bad_rows`` is "stop".
@@ -179,10 +179,20 @@ def keep_fitting(
             f"{len(bad)} prompts or demonstrations are too long, the first:\n{shown}\nraise trainer.max_prompt_tokens "
             'or trainer.max_response_tokens, or set data.on_bad_rows = "set_aside"'
         )
-    rows = (*work.bad_rows, *bad)
-    if rows:
-        write_set_aside(Corpus(prompts=(), bad_rows=rows), folder)
-    return replace(work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=rows)
+    return replace(
+        work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=(*work.bad_rows, *bad)
+    )
+
+
+def set_aside(work: Workset, folder: Path) -> None:
+    """Write the rows that are not used to a file below ``folder``, with reasons; nothing where there are none.
+
+    Raises:
+        CheckpointError: The disk is full or not writable.
+    """
+    if work.bad_rows:
+        with writing(folder):
+            write_set_aside(Corpus(prompts=(), bad_rows=work.bad_rows), folder)
 
 
 def check_needs(
