@@ -8,8 +8,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
 from bimetal.config.load import resolve
 from bimetal.config.schema import Recipe
+from bimetal.trainer.embedded import nano_tokenizer
+from bimetal.trainer.models import save_model
 from bimetal.trainer.report import Line
 
 COUNTS, DEMONSTRATED = {"train": 24, "selection": 8, "test": 8}, 0.75
@@ -37,13 +42,26 @@ METHODS: Mapping[str, Sequence[dict[str, object]]] = {
 """One recipe for each kind of state: optimizer, several updates, reference, critic, second stream, groups, stages."""
 
 
-def recipe(output: Path, *, stage: Sequence[dict[str, object]], **changes: object) -> Recipe:
+def save_tiny_model(folder: Path) -> Path:
+    """A model with nano's tokenizer that costs next to nothing; the folder itself."""
+    config = LlamaConfig(
+        vocab_size=len(nano_tokenizer()), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=256, bos_token_id=None,
+        eos_token_id=nano_tokenizer().eos_token_id,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        save_model(LlamaForCausalLM(config).eval(), nano_tokenizer(), folder)
+    return folder
+
+
+def recipe(output: Path, *, model: Path | str, stage: Sequence[dict[str, object]], **changes: object) -> Recipe:
     """A run of 8 optimizer steps with evaluations and checkpoints in between."""
     table: dict[str, object] = {
         "name": "small",
         "seed": 3,
         "output": str(output),
-        "model": {"name": "lab/nano"},
+        "model": {"name": str(model)},
         "domain": {
             "lab_arithmetic": {"count": COUNTS, "most_digits": 2, "covered_share": DEMONSTRATED},
         },
