@@ -45,7 +45,7 @@ METHODS: Mapping[str, Sequence[dict[str, object]]] = {
 def save_tiny_model(folder: Path) -> Path:
     """A model with nano's tokenizer that costs next to nothing; the folder itself."""
     config = LlamaConfig(
-        vocab_size=len(nano_tokenizer()), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        vocab_size=len(nano_tokenizer()), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
         num_attention_heads=2, max_position_embeddings=256, bos_token_id=None,
         eos_token_id=nano_tokenizer().eos_token_id,
     )  # fmt: skip
@@ -55,7 +55,9 @@ def save_tiny_model(folder: Path) -> Path:
     return folder
 
 
-def recipe(output: Path, *, model: Path | str, stage: Sequence[dict[str, object]], **changes: object) -> Recipe:
+def recipe(
+    output: Path, *, model: Path | str, stage: Sequence[dict[str, object]], **changes: object
+) -> Recipe:
     """A run of 8 optimizer steps with evaluations and checkpoints in between."""
     table: dict[str, object] = {
         "name": "small",
@@ -63,7 +65,7 @@ def recipe(output: Path, *, model: Path | str, stage: Sequence[dict[str, object]
         "output": str(output),
         "model": {"name": str(model)},
         "domain": {
-            "lab_arithmetic": {"count": COUNTS, "most_digits": 2, "covered_share": DEMONSTRATED},
+            "lab_arithmetic": {"count": COUNTS, "least_digits": 2, "most_digits": 2, "covered_share": DEMONSTRATED},
         },
         "budget": {"currency": "optimizer_steps", "amount": 8},
         "trainer": {

@@ -37,13 +37,15 @@ def command(
     code = LocalCode.ALLOWED if allow_code else LocalCode.REFUSED
     resolved = open_recipe(recipe, overrides or ())
     if dry_run:
-        plan = forecast(resolved, code=code)
+        plan = forecast(resolved, base=recipe.parent, code=code)
         if json:
             print_json(plan.to_json())
         else:
             print_text(plan.to_text())
         return
-    outcome = start(resolved, code=code, sinks=lambda run: [ProgressSink(run.recipe.name)])
+    outcome = start(
+        resolved, base=recipe.parent, code=code, sinks=lambda run: [ProgressSink(run.recipe.name)]
+    )
     report(outcome.folder, outcome.step, outcome.progress, finished=outcome.finished, json=json)
 
 

@@ -82,14 +82,14 @@ class Forecast:
         )
 
 
-def forecast(recipe: Recipe, *, code: LocalCode = LocalCode.REFUSED) -> Forecast:
+def forecast(recipe: Recipe, *, base: Path | None = None, code: LocalCode = LocalCode.REFUSED) -> Forecast:
     """Check everything a run checks, and say what it would do.
 
     Raises:
         ConfigError: The recipe cannot work.
         DataError: A row cannot be used.
     """
-    parts = load_parts(recipe, base=Path(recipe.output), code=code)
+    parts = load_parts(recipe, base=Path.cwd() if base is None else base.resolve(), code=code)
     with closing(parts.pool):
         parameters = sum(p.numel() for p in parts.policy.parameters())
         trained = sum(p.numel() for p in parts.policy.parameters() if p.requires_grad)

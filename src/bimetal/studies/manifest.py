@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from bimetal.config.schema import Recipe
-from bimetal.core.catalogue import is_local_file, locate
+from bimetal.core.catalogue import locate
 from bimetal.core.errors import CheckpointError
+from bimetal.studies.local_code import file_name, local_files, without_folders
 from bimetal.trainer.prepare import Parts
 
 FORMAT = 1
@@ -54,13 +55,8 @@ def manifest_of(parts: Parts) -> Manifest:
         "data fingerprint": parts.work.fingerprint,
         "model fingerprint": parts.model.fingerprint,
     }
-    names = [("domains", r.entry) for r in parts.work.referees.values()]
-    names += [("methods", s.method.name) for s in parts.recipe.stage]
-    names += [("curricula", s.curriculum.name) for s in parts.recipe.stage]
-    names += [("backends", parts.recipe.backend.name)]
-    for kind, name in names:
-        if is_local_file(name):
-            exact[f"code of {name}"] = locate(kind, name, base=parts.base, code=parts.code).sha256  # type: ignore[arg-type]
+    for kind, name in local_files(parts.recipe):
+        exact[f"code of {file_name(name)}"] = locate(kind, name, base=parts.base, code=parts.code).sha256
     notes = {f"distinct problems of {domain}": str(n) for domain, n in parts.work.distinct.items()}
     notes |= {"seed": str(parts.recipe.seed), "model": parts.model.name, "platform": platform.platform()}
     notes |= {f"data {n}": text for n, text in enumerate(parts.work.notes)}
@@ -69,7 +65,7 @@ def manifest_of(parts: Parts) -> Manifest:
 
 def recipe_fingerprint(recipe: Recipe) -> str:
     """A hash of what a recipe says, but for what may change between two parts of a run."""
-    document = json.loads(recipe.model_dump_json())
+    document = without_folders(json.loads(recipe.model_dump_json()))
     free = (document, "output"), (document["budget"], "amount"), (document["budget"], "wall_seconds")
     for table, key in (*free, (document["trainer"], "keep_checkpoints")):
         del table[key]

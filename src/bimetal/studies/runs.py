@@ -15,10 +15,12 @@ from bimetal.config.load import load_recipe
 from bimetal.config.schema import Recipe
 from bimetal.config.toml import options_as_toml
 from bimetal.core.budget import Currency
-from bimetal.core.catalogue import LocalCode, is_local_file
+from bimetal.core.catalogue import LocalCode
 from bimetal.core.errors import CheckpointError, ConfigError
 from bimetal.core.files import write_atomic, writing
 from bimetal.studies.held_out import evaluate_held_out
+from bimetal.studies.local_code import FOLDER as CODE
+from bimetal.studies.local_code import with_kept_code
 from bimetal.studies.manifest import Manifest, manifest_of, read_manifest
 from bimetal.trainer.loop import train
 from bimetal.trainer.prepare import Parts, assemble, load_parts
@@ -27,7 +29,7 @@ from bimetal.trainer.run import Run
 from bimetal.trainer.workset import set_aside
 
 RECIPE, MANIFEST, BAD_ROWS = "recipe.toml", "manifest.json", "data"
-_BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, f".{MANIFEST}.part", f".{RECIPE}.part"})
+_BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, CODE, f".{MANIFEST}.part", f".{RECIPE}.part"})
 """What a start that was killed before it wrote the recipe may have left."""
 
 
@@ -54,10 +56,17 @@ def open_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def start(
     recipe: Recipe,
     *,
+    base: Path | None = None,
     code: LocalCode = LocalCode.REFUSED,
     sinks: Callable[[Run], Sequence[Sink]] | None = None,
 ) -> Outcome:
     """Run a recipe from its beginning.
+
+    Args:
+        recipe: As ``open_recipe`` gives it.
+        base: The folder its local files start from, the recipe's; the current one unless stated.
+        code: Whether the recipe may run local files.
+        sinks: Makes the views of the run.
 
     Raises:
         ConfigError: The run folder holds a run, or the recipe cannot work.
@@ -68,14 +77,16 @@ def start(
             f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or give "
             'another one with output="..."'
         )
-    parts = load_parts(recipe, base=folder, code=code)
+    base = Path.cwd() if base is None else base.resolve()
+    parts = load_parts(recipe, base=base, code=code)
     with closing(parts.pool):
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            kept = with_kept_code(recipe, base=base, folder=folder)
         set_aside(parts.work, folder / BAD_ROWS)
         write_atomic(folder / MANIFEST, manifest_of(parts).to_bytes())
         # The recipe comes last: a folder without it is no run.
-        write_atomic(folder / RECIPE, options_as_toml(recipe).encode("utf-8"))
+        write_atomic(folder / RECIPE, options_as_toml(kept).encode("utf-8"))
         return _go(parts, folder, sinks, begin=lambda _: None)
 
 
@@ -207,19 +218,12 @@ def _recipe_of(folder: Path) -> Recipe:
 
 
 def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
-    """The recipe with local paths as seen from ``base`` made absolute; names of hubs and entries stay."""
+    """The recipe with paths of data and models seen from ``base`` made absolute; other names stay."""
     document = json.loads(recipe.model_dump_json())
     document["output"] = str(Path(recipe.output).resolve())
     for source in document["data"]["sources"]:
         source["path"] = _absolute(source["path"], base)
     document["model"]["name"] = _absolute(document["model"]["name"], base)
-    tables = [*document["domain"].values(), document["backend"]]
-    tables += [table for stage in document["stage"] for table in (stage["method"], stage["curriculum"])]
-    for table in tables:
-        if is_local_file(table["name"]):
-            table["name"] = (
-                str(base / table["name"]) if not Path(table["name"]).is_absolute() else table["name"]
-            )
     return Recipe.model_validate(document)
 
 
