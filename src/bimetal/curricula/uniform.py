@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from bimetal.config.options import Options
-from bimetal.core.errors import ConfigError
+from bimetal.core.errors import CheckpointError, ConfigError
 from bimetal.core.streams import Streams, permutation
 from bimetal.core.types import Group, JsonValue, PromptId
 from bimetal.rollout.curriculum import Candidate
@@ -51,12 +51,13 @@ class Uniform:
         """Continue after that many prompts of each pool.
 
         Raises:
-            ConfigError: The pools are not those of this run.
+            CheckpointError: The pools are not those of this run.
         """
         drawn = cast("Mapping[str, int]", state["drawn"])
         if set(drawn) != set(self._pools):
-            raise ConfigError(
-                f"curriculum: state of pools {sorted(drawn)}; this run has {sorted(self._pools)}"
+            raise CheckpointError(
+                f"curriculum: the state is of pools {sorted(drawn)}; this run has {sorted(self._pools)}; "
+                "resume with the data the run was started with"
             )
         self._drawn = {pool: int(drawn[pool]) for pool in self._pools}
 

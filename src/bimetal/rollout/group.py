@@ -25,6 +25,7 @@ from bimetal.core.types import (
     TraceId,
     Verdict,
 )
+from bimetal.data.library import prefix_length
 from bimetal.rollout.backend import Backend, Output, Request, Sampling
 from bimetal.rollout.journal import Journal
 
@@ -203,7 +204,10 @@ class GroupMaker:
             )
         demonstration = state.demonstrations[draft.demonstration]
         ids = demonstration.token_ids or self.rendering.response_ids(demonstration.text)
-        count = int(draft.prefix_fraction * len(ids)) if draft.prefix_fraction < 1 else len(ids)
+        count = prefix_length(len(ids), draft.prefix_fraction)
+        if draft.prefix_fraction < 1:
+            # A prefix leaves something to be written.
+            count = min(count, len(ids) - 1)
         logprobs = demonstration.author_logprobs
         if count == 0:
             return ()

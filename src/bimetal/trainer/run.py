@@ -251,7 +251,7 @@ class Run:
                     role.module.named_parameters() if role.module is not None else ()
                 )
                 saved = tensors[name]
-                if set(saved) != set(owned):
+                if {key: t.shape for key, t in saved.items()} != {key: p.shape for key, p in owned.items()}:
                     raise CheckpointError(f"role {name!r}: the checkpoint's parameters are not the model's")
                 for key, parameter in owned.items():
                     parameter.copy_(saved[key])

@@ -13,7 +13,7 @@ from pathlib import Path
 from bimetal.config.load import validate_entry
 from bimetal.config.options import Options
 from bimetal.config.schema import DomainOptions, Recipe
-from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file
+from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file, locate
 from bimetal.core.errors import ConfigError, DataError, unknown_name
 from bimetal.core.files import writing
 from bimetal.core.types import Demonstration, GroupState, JsonValue, Prompt, PromptId, Split, Stream
@@ -135,7 +135,9 @@ def open_domains(
     for key, table in recipe.domain.items():
         referees[key] = Referee(entry=table.name, options=table.own)
         if is_local_file(table.name):
-            continue  # A user's file is never run in this process; its worker checks it.
+            # A user's file is never run in this process; its worker does that.
+            locate("domains", table.name, base=base, code=code)
+            continue
         entry = find("domains", table.name, base=base, code=code)
         domains[key] = entry, _options(entry, table, key)
     return domains, referees
