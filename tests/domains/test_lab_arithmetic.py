@@ -106,9 +106,15 @@ def test_every_step_of_a_faultless_demonstration_is_true() -> None:
 
 def test_two_demonstrations_by_hand() -> None:
     texts = {p.messages[0].content: d[0].text for p, d in load(Config(count=SMALL), Split.TRAIN)}
-    # 9+3=12 carries 1 into 8+8+1=17; 6-9 borrows ten, which the next column gives back: 3-1-1=1.
-    assert texts["89+83=?"] == "9+3=12;8+8+1=17\nAnswer: 172"
-    assert texts["36-19=?"] == "16-9=7;3-1-1=1\nAnswer: 17"
+    # 3+3=6; 5+7=12 carries 1 into 6+6+1=13.
+    assert texts["653+673=?"] == "3+3+0=06;5+7+0=12;6+6+1=13\nAnswer: 1326"
+    # 0-9 borrows ten: 10-9=1; 6-6-1 borrows again: 16-6-1=9; 5-2-1=2.
+    assert texts["560-269=?"] == "10-9-0=1;16-6-1=9;05-2-1=2\nAnswer: 291"
+
+
+def test_all_steps_have_one_length() -> None:
+    for _, (demonstration,) in load(Config(count=SMALL), Split.TRAIN):
+        assert {len(step) for step in demonstration.text.split("\n")[0].split(";")} == {8}
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 5])
@@ -138,7 +144,9 @@ def test_results_are_never_negative() -> None:
 
 
 def test_both_orders_of_a_sum_are_one_problem() -> None:
-    options = Config(most_digits=2, operations=("add",), count={"train": 500, "selection": 0, "test": 0})
+    options = Config(
+        least_digits=2, most_digits=2, operations=("add",), count={"train": 500, "selection": 0, "test": 0}
+    )
     seen = [p.messages[0].content.removesuffix("=?").split("+") for p, _ in load(options, Split.TRAIN)]
     assert len({tuple(sorted(pair)) for pair in seen}) == len(seen)
 
@@ -159,7 +167,7 @@ def test_too_few_problems_is_an_error_with_the_number_found() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"least_digits": 3, "most_digits": 2}, {"most_digits": 2, "least_carries": 2}, {"operations": ()}],
+    [{"least_digits": 3, "most_digits": 2}, {"most_digits": 3, "least_carries": 3}, {"operations": ()}],
 )
 def test_an_impossible_difficulty_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"least_digits|least_carries|operations"):

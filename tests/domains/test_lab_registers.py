@@ -68,7 +68,11 @@ def test_the_solver_writes_every_state_and_the_asked_value(registers: int) -> No
         question = prompt.messages[0].content
         states = _run(question)
         asked = question[-2]
-        written = ";".join(" ".join(str(v) for v in state.values()) for state in states[1:])
+        steps = question.split("; ")[1:-1]
+        told = [
+            " ".join([step, *map(str, state.values())]) for step, state in zip(steps, states[1:], strict=True)
+        ]
+        written = ";".join(told)
         assert demonstration.text == f"{written}\nAnswer: {states[-1][asked]}"
         assert prompt.reference == str(states[-1][asked])
 

@@ -1,7 +1,10 @@
 """Addition and subtraction of whole numbers with carries (math).
 
 ``47+85=?`` is solved column by column, the last digits first: each step adds two digits and the
-carry, which is the tens digit of the step before; ``12-5=7`` borrows ten.
+carry, which is the tens digit of the step before (``7+5+0=12;4+8+1=13``). A difference writes what
+it subtracts from with its tens digit, and the next column gives back what was borrowed
+(``12-5-0=7;04-1-1=2`` for 42-15). So all steps have one length, and a small model finds each digit
+at a fixed distance.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Config(LabOptions):
     operations: tuple[Literal["add", "subtract"], ...] = Field(default=("add", "subtract"), min_length=1)
     """Which operations are asked; results are never negative."""
 
-    least_digits: int = Field(default=2, ge=1, le=12)
+    least_digits: int = Field(default=3, ge=1, le=12)
     """Digits of the shortest operand."""
 
     most_digits: int = Field(default=3, ge=1, le=12)
@@ -137,7 +140,7 @@ def _add(problem: Sum, slips: Slips) -> Solution:
     steps, digits, carry = list[str](), "", 0
     for x, y in _columns(problem):
         total = slips.number(x + y + carry, least=0, most=19)
-        steps.append(f"{x}+{y}{f'+{carry}' if carry else ''}={total}")
+        steps.append(f"{x}+{y}+{carry}={total:02d}")
         digits, carry = f"{total % 10}{digits}", total // 10
     return Solution(steps=tuple(steps), answer=str(int(f"{carry}{digits}")))
 
@@ -147,7 +150,7 @@ def _subtract(problem: Sum, slips: Slips) -> Solution:
     for x, y in _columns(problem):
         top = x if x - y - borrow >= 0 else x + 10
         rest = slips.number(top - y - borrow, least=0, most=9)
-        steps.append(f"{top}-{y}{f'-{borrow}' if borrow else ''}={rest}")
+        steps.append(f"{top:02d}-{y}-{borrow}={rest}")
         digits, borrow = f"{rest}{digits}", int(top != x)
     return Solution(steps=tuple(steps), answer=str(int(digits)))
 

@@ -44,7 +44,7 @@ class Config(LabOptions):
     numbers: int = Field(default=3, ge=2, le=4)
     """How many numbers are given."""
 
-    largest: int = Field(default=24, ge=2, le=99)
+    largest: int = Field(default=20, ge=2, le=99)
     """Largest number given; the smallest is 1."""
 
     operations: tuple[Operation, ...] = Field(default=("+", "-"), min_length=1)

@@ -1,6 +1,7 @@
 """Following a small program through the states of its registers (simulation).
 
-``a=3 b=5; a+=b; swap a b; b-=2; a?`` is solved by writing all registers after each step.
+``a=3 b=5; a+=b; swap a b; b-=2; a?`` is solved by repeating each step with all registers after it
+(``a+=b 8 5;swap a b 5 8;b-=2 5 6``), so that no step needs to be counted off.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Config(LabOptions):
     registers: int = Field(default=2, ge=2, le=4)
     """How many registers the program has."""
 
-    steps: int = Field(default=4, ge=1, le=20)
+    steps: int = Field(default=3, ge=1, le=20)
     """How many steps the program has."""
 
     largest: int = Field(default=19, ge=9, le=999)
@@ -183,7 +184,7 @@ def _solve(program: Program, slips: Slips, largest: int) -> Solution:
         near = [value for value in range(right[step.target] - 2, right[step.target] + 3) if value >= 0]
         wrong = [_replaced(right, step.target, value) for value in near if value != right[step.target]]
         state = slips.choice(right, wrong)
-        written.append(" ".join(map(str, state)))
+        written.append(" ".join([str(step), *map(str, state)]))
     return Solution(steps=tuple(written), answer=str(state[program.asked]))
 
 

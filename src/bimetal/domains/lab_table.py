@@ -1,7 +1,8 @@
 """Looking up and adding up in a small table (tabular).
 
-``ann 3 red; bob 7 blue; cat 5 red; sum red?`` is solved by copying out the rows that count.
-Rows in another order are the same problem.
+``sum red? ann 3 red; bob 7 blue; cat 5 red`` is solved by copying out the rows that count, each
+with the total so far (``ann 3 3;cat 5 8``). The question stands first, so that whoever reads on
+knows which rows count. Rows in another order are the same problem.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Query:
 
     def __str__(self) -> str:
         asked = {"lookup": "num", "color": "color"}.get(self.question, self.question)
-        return f"{'; '.join(map(str, self.rows))}; {asked} {self.about}?"
+        return f"{asked} {self.about}? {'; '.join(map(str, self.rows))}"
 
     @property
     def matches(self) -> tuple[Row, ...]:
