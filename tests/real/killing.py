@@ -154,7 +154,7 @@ def run_to_the_end(recipe: Path, folder: Path) -> None:
 
 
 def kill_at(recipe: Path, folder: Path, *, wanted: Phase | None, noise: random.Random) -> Phase:
-    """Start or resume a run and kill it in this phase, or some time after its first work; the phase it died in.
+    """Start or resume a run and kill it in this phase, or some time after its first work; where it died.
 
     Raises:
         AssertionError: It ended by itself before.

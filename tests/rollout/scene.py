@@ -55,7 +55,9 @@ def trace(name: str, *, text: str = "1", verdict: Verdict | None = None) -> Trac
     """One finished rollout."""
     segments = (
         Segment(origin=Origin.PROMPT, token_ids=(5, 6)),
-        Segment(origin=Origin.POLICY, token_ids=(7, END), logprobs=(-0.1, -1 / 3), version=2, temperature=0.7),
+        Segment(
+            origin=Origin.POLICY, token_ids=(7, END), logprobs=(-0.1, -1 / 3), version=2, temperature=0.7
+        ),
     )
     return Trace(
         id=TraceId(name), prompt_id=PromptId("p"), domain="d", visit=0, member=0, draft=Draft(),

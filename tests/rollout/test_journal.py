@@ -59,7 +59,9 @@ def test_another_order_than_the_journals_is_refused(tmp_path):
 def test_wherever_the_file_is_cut_whole_lines_are_recalled_and_the_rest_is_dropped(tmp_path):
     data = written(tmp_path).read_bytes()
     ends = [n + 1 for n, byte in enumerate(data) if byte == ord("\n")]
-    for cut in sorted({0, 1, len(data) - 1, *(e + d for e in ends for d in (-1, 0, 1) if e + d <= len(data))}):
+    for cut in sorted(
+        {0, 1, len(data) - 1, *(e + d for e in ends for d in (-1, 0, 1) if e + d <= len(data))}
+    ):
         path = tmp_path / "batch-00000003.jsonl"
         path.write_bytes(data[:cut])
         journal = opened(tmp_path)
