@@ -8,13 +8,14 @@ options live in the entry's file, and ``config.load.validate_entry`` checks them
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from bimetal.config.data import DataOptions
 from bimetal.config.model import ModelOptions
 from bimetal.config.options import Options
+from bimetal.core.types import JsonValue as Json
 
 SHARE_TOLERANCE = 1e-6
 """How far the shares of all stages may be from 1, so that three thirds can be written in decimals."""
@@ -41,9 +42,9 @@ class EntryOptions(Options):
     """The catalogue entry, or a local file as "./my_file.py:function"."""
 
     @property
-    def own(self) -> dict[str, JsonValue]:
+    def own(self) -> dict[str, Json]:
         """The entry's own options, as written."""
-        return dict(self.__pydantic_extra__)
+        return cast("dict[str, Json]", dict(self.__pydantic_extra__))
 
 
 class BackendOptions(EntryOptions):
