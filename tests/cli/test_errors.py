@@ -1,4 +1,6 @@
-"""Every mistake of a user ends with one message and the right exit code, before anything is computed (contract C8)."""
+"""A user's mistake ends with one message and the right exit code, before any compute (contract C8)."""
+
+# long: one healthy run, and every way to spoil it; two files would build it twice
 
 from __future__ import annotations
 
@@ -117,9 +119,11 @@ BAD_DATA = {
     "missing column": (without("prompt"), "prompt"),
     "empty data set": ([], "rows.jsonl"),
     "duplicate ids": ([*ROWS, ROWS[0]], "already stands at"),
-    "long prompt": ([*ROWS, {"id": "long", "prompt": "7" * 100, "reference": "1"}], "the rendered prompt has"),
+    "long prompt": (
+        [*ROWS, {"id": "long", "prompt": "7" * 100, "reference": "1"}], "line 5: the rendered prompt has",
+    ),
     "long demonstration": (
-        [*ROWS, {"id": "long", "prompt": "7", "demonstration": "1" * 100}], "a demonstration has",
+        [*ROWS, {"id": "long", "prompt": "7", "demonstration": "1" * 100}], "line 5: a demonstration has",
     ),
     "unknown domain": ([{**ROWS[0], "domain": "nosuch"}], "nosuch"),
 }  # fmt: skip
@@ -151,6 +155,13 @@ def test_rows_set_aside_may_not_leave_a_stage_without_what_it_needs(
 ) -> None:
     write_rows(place, [{**row, "demonstration": "1" * 100} for row in ROWS])
     check_refused(place, capsys, "none would be drawn", 'data.on_bad_rows="set_aside"')
+
+
+def test_rows_may_be_set_aside_and_the_run_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(place, [*ROWS, {"id": "long", "prompt": "7" * 100, "reference": "1"}])
+    assert train(place, 'data.on_bad_rows="set_aside"') == 0, capsys.readouterr().err
+    (row,) = (place / "run" / "data" / "bad_rows.jsonl").read_text("ascii").splitlines()
+    assert (json.loads(row)["row"], "the rendered prompt has" in row) == (5, True)
 
 
 def test_a_mistake_in_a_later_stage_is_found_before_the_first_begins(

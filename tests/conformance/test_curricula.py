@@ -47,7 +47,7 @@ def drawing_forever_the_first(candidates, streams):
 
 
 def test_a_curriculum_without_memory_is_found() -> None:
-    with pytest.raises(AssertionError, match="interrupted after 1 draws|metrics differ"):
+    with pytest.raises(AssertionError, match=r"interrupted after 1 draws|metrics differ"):
         resumes_exactly_at_every_point(CurriculumSuite(build=Forgetful))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bimetal.core.files import writing
 from bimetal.core.types import Demonstration, JsonValue, Prompt, PromptId, Stream
 
 SET_ASIDE_FILE = "bad_rows.jsonl"
@@ -118,8 +119,13 @@ def _row_of(demonstration: Demonstration) -> dict[str, JsonValue]:
 
 
 def write_set_aside(corpus: Corpus, folder: Path) -> Path:
-    """Write every bad row with its reason to ``folder``, one JSON line each; the path of the file."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write every bad row with its reason to ``folder``, one JSON line each; the path of the file.
+
+    Raises:
+        CheckpointError: The disk is full or not writable.
+    """
     path = folder / SET_ASIDE_FILE
-    path.write_text("".join(json_line(asdict(row)) for row in corpus.bad_rows), encoding="ascii")
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json_line(asdict(row)) for row in corpus.bad_rows), encoding="ascii")
     return path

@@ -18,6 +18,7 @@ from bimetal.core.budget import Currency
 from bimetal.core.catalogue import LocalCode
 from bimetal.core.errors import CheckpointError, ConfigError
 from bimetal.core.files import write_atomic, writing
+from bimetal.data.corpus import Corpus, write_set_aside
 from bimetal.studies.held_out import evaluate_held_out
 from bimetal.studies.local_code import FOLDER as CODE
 from bimetal.studies.local_code import with_kept_code
@@ -26,7 +27,6 @@ from bimetal.trainer.loop import train
 from bimetal.trainer.prepare import Parts, assemble, load_parts
 from bimetal.trainer.report import Sink
 from bimetal.trainer.run import Run
-from bimetal.trainer.workset import set_aside
 
 RECIPE, MANIFEST, BAD_ROWS = "recipe.toml", "manifest.json", "data"
 _BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, CODE, f".{MANIFEST}.part", f".{RECIPE}.part"})
@@ -74,7 +74,8 @@ def start(
     folder = Path(recipe.output).resolve()
     if folder.is_dir() and any(path.name not in _BEFORE_THE_RECIPE for path in folder.iterdir()):
         raise ConfigError(
-            f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or give "
+            f"run folder {folder} is not empty; continue it with `bimetal resume {folder}`, delete it, or "
+            "give "
             'another one with output="..."'
         )
     base = Path.cwd() if base is None else base.resolve()
@@ -83,7 +84,8 @@ def start(
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             kept = with_kept_code(recipe, base=base, folder=folder)
-        set_aside(parts.work, folder / BAD_ROWS)
+        if parts.work.bad_rows:
+            write_set_aside(Corpus(prompts=(), bad_rows=parts.work.bad_rows), folder / BAD_ROWS)
         write_atomic(folder / MANIFEST, manifest_of(parts).to_bytes())
         # The recipe comes last: a folder without it is no run.
         write_atomic(folder / RECIPE, options_as_toml(kept).encode("utf-8"))
@@ -109,7 +111,8 @@ def resume(
 
     Raises:
         ConfigError: The folder holds no run, or the budget is no larger one.
-        CheckpointError: The folder holds something that no run writes, no checkpoint is intact, or the machine or data differ and ``inexact`` is not set.
+        CheckpointError: The folder holds something that no run writes, no checkpoint is intact, or the
+            machine or data differ and ``inexact`` is not set.
     """
     folder = folder.resolve()
     recipe = _extended(_recipe_of(folder), budget)
@@ -203,7 +206,8 @@ def _extended(recipe: Recipe, budget: int | None) -> Recipe:
         return recipe
     if budget < recipe.budget.amount:
         raise ConfigError(
-            f"budget {budget:g} {recipe.budget.currency}: is smaller than the run's {recipe.budget.amount:g}; "
+            f"budget {budget:g} {recipe.budget.currency}: is smaller than the run's "
+            f"{recipe.budget.amount:g}; "
             "a run can only be given more"
         )
     amount = recipe.budget.model_copy(update={"amount": float(budget)})

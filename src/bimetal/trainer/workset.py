@@ -15,9 +15,8 @@ from bimetal.config.options import Options
 from bimetal.config.schema import DomainOptions, Recipe
 from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file, locate
 from bimetal.core.errors import ConfigError, DataError, unknown_name
-from bimetal.core.files import writing
 from bimetal.core.types import Demonstration, GroupState, JsonValue, Prompt, PromptId, Split, Stream
-from bimetal.data.corpus import BadRow, Corpus, write_set_aside
+from bimetal.data.corpus import BadRow, Corpus, Place
 from bimetal.data.library import Library
 from bimetal.data.records import load_data
 from bimetal.objectives.method import Method, Need
@@ -40,8 +39,8 @@ class Referee:
 class Workset:
     """All prompts of a run.
 
-    ``pools`` maps a prompt to the pool it is drawn from and that pool's weight. ``notes`` say in words what was
-    done with the data, ``bad_rows`` what was set aside, ``fingerprint`` is a hash of everything.
+    ``pools`` maps a prompt to the pool it is drawn from and that pool's weight. ``notes`` say in words what
+    was done with the data, ``bad_rows`` what was set aside, ``fingerprint`` is a hash of everything.
     """
 
     prompts: Mapping[PromptId, Prompt]
@@ -53,6 +52,7 @@ class Workset:
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
     domains: Mapping[str, tuple[Entry, Options]] = field(default_factory=dict)
+    places: Mapping[PromptId, Place] = field(default_factory=dict)
 
     def candidates(self, stream: Stream, keep: Callable[[Prompt], bool]) -> list[Candidate]:
         """The prompts of one stream that a curriculum may draw."""
@@ -65,7 +65,7 @@ class Workset:
         ]
 
     def held_out(self, split: Split, domain: str, count: int) -> list[Prompt]:
-        """Up to ``count`` problems of a procedural domain's other split; none where the domain has no generator."""
+        """Up to ``count`` problems of a procedural domain's other split; none where it has no generator."""
         entry, options = self.domains[domain]
         if not hasattr(entry.module, "load"):
             return []
@@ -84,17 +84,8 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
         ConfigError: A domain is unknown or refuses its options.
         DataError: A source cannot be read or has bad rows.
     """
-    prompts: dict[PromptId, Prompt] = {}
-    demonstrations: dict[PromptId, tuple[Demonstration, ...]] = {}
-    pools: dict[PromptId, tuple[str, float]] = {}
     domains, referees = open_domains(recipe, base=base, code=code)
-    for key, (entry, options) in domains.items():
-        for prompt, shown in entry.module.load(options, Split.TRAIN) if hasattr(entry.module, "load") else ():
-            named = _named(prompt, key, recipe.domain[key].name)
-            prompts[named.id] = named
-            pools[named.id] = key, recipe.domain[key].weight
-            if shown:
-                demonstrations[named.id] = tuple(replace(d, prompt_id=named.id) for d in shown)
+    prompts, demonstrations, pools = _generated(recipe, domains)
     corpus = load_data(recipe.data, base=base) if recipe.data.sources else Corpus(prompts=())
     for prompt in corpus.prompts:
         if prompt.id in prompts:
@@ -103,8 +94,8 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
             )
         if prompt.domain and prompt.domain not in referees:
             raise ConfigError(
-                f"prompts of the data name domain {prompt.domain!r}, which has no [domain.{prompt.domain}] table; "
-                f"add one (known here: {', '.join(sorted(referees)) or 'none'})"
+                f"prompts of the data name domain {prompt.domain!r}, which has no [domain.{prompt.domain}] "
+                f"table; add one (known here: {', '.join(sorted(referees)) or 'none'})"
             )
         prompts[prompt.id] = prompt
         pools[prompt.id] = f"{prompt.source or 'data'}/{prompt.domain or 'none'}", corpus.weight_of(prompt.id)
@@ -123,7 +114,27 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
         notes=corpus.formats,
         fingerprint=whole.fingerprint,
         domains=domains,
+        places=corpus.places,
     )
+
+
+def _generated(
+    recipe: Recipe, domains: Mapping[str, tuple[Entry, Options]]
+) -> tuple[
+    dict[PromptId, Prompt], dict[PromptId, tuple[Demonstration, ...]], dict[PromptId, tuple[str, float]]
+]:
+    """The procedural domains' prompts, their demonstrations and their pools."""
+    prompts: dict[PromptId, Prompt] = {}
+    demonstrations: dict[PromptId, tuple[Demonstration, ...]] = {}
+    pools: dict[PromptId, tuple[str, float]] = {}
+    for key, (entry, options) in domains.items():
+        for prompt, shown in entry.module.load(options, Split.TRAIN) if hasattr(entry.module, "load") else ():
+            named = _named(prompt, key, recipe.domain[key].name)
+            prompts[named.id] = named
+            pools[named.id] = key, recipe.domain[key].weight
+            if shown:
+                demonstrations[named.id] = tuple(replace(d, prompt_id=named.id) for d in shown)
+    return prompts, demonstrations, pools
 
 
 def open_domains(
@@ -163,38 +174,28 @@ def keep_fitting(
     for prompt in work.prompts.values():
         reason = _too_long_prompt(prompt, rendering, prompt_limit, overhead)
         if reason:
-            bad.append(_bad(prompt, reason))
+            bad.append(_bad(prompt, reason, work.places.get(prompt.id)))
             continue
         prompts[prompt.id] = prompt
         fitting = []
         for demonstration in work.library.of(prompt.id):
             reason = _too_long_response(demonstration, rendering, response_limit)
             if reason:
-                bad.append(_bad(prompt, reason))
+                bad.append(_bad(prompt, reason, work.places.get(prompt.id)))
             else:
                 fitting.append(demonstration)
         if fitting:
             kept[prompt.id] = tuple(fitting)
     if bad and on_bad_rows == "stop":
-        shown = "\n".join(f"  {row.file}: {row.reason}" for row in bad[:SHOWN])
+        shown = "\n".join(f"  {row.file} {row.unit} {row.row}: {row.reason}" for row in bad[:SHOWN])
         raise DataError(
-            f"{len(bad)} prompts or demonstrations are too long, the first:\n{shown}\nraise trainer.max_prompt_tokens "
+            f"{len(bad)} prompts or demonstrations are too long, the first:\n{shown}\nraise "
+            "trainer.max_prompt_tokens "
             'or trainer.max_response_tokens, or set data.on_bad_rows = "set_aside"'
         )
     return replace(
         work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=(*work.bad_rows, *bad)
     )
-
-
-def set_aside(work: Workset, folder: Path) -> None:
-    """Write the rows that are not used to a file below ``folder``, with reasons; nothing where there are none.
-
-    Raises:
-        CheckpointError: The disk is full or not writable.
-    """
-    if work.bad_rows:
-        with writing(folder):
-            write_set_aside(Corpus(prompts=(), bad_rows=work.bad_rows), folder)
 
 
 def check_needs(
@@ -224,8 +225,8 @@ def check_needs(
         d.author_logprobs is None for p in lenders for d in work.library.of(p.id)
     ):
         raise ConfigError(
-            f"{where}: the method needs the log-probabilities of the demonstrations' author; some rows have none "
-            "(fields token_ids and author_logprobs)"
+            f"{where}: the method needs the log-probabilities of the demonstrations' author; some rows have "
+            "none (fields token_ids and author_logprobs)"
         )
     if Need.REWARD in method.needs:
         _check_references(work, [p for p, some in drafts if some], where)
@@ -246,8 +247,10 @@ def _check_references(work: Workset, judged: Sequence[Prompt], where: str) -> No
     without = [p for p in judged if p.reference is None]
     if without:
         raise DataError(
-            f"{where}: the method needs a reward, and {len(without)} of {len(judged)} prompts have no reference, "
-            f"the first: {', '.join(p.id for p in without[:SHOWN])}. Give references, or use a method that needs none"
+            f"{where}: the method needs a reward, and {len(without)} of {len(judged)} prompts have no "
+            "reference, "
+            f"the first: {', '.join(p.id for p in without[:SHOWN])}. Give references, or use a method that "
+            "needs none"
         )
     homeless = [p for p in judged if p.domain not in work.referees]
     if homeless:
@@ -285,10 +288,11 @@ def _too_long_response(demonstration: Demonstration, rendering: Rendering, limit
     return "" if len(ids) <= limit else f"a demonstration has {len(ids)} tokens; the limit is {limit}"
 
 
-def _bad(prompt: Prompt, reason: str) -> BadRow:
-    return BadRow(
-        file=prompt.id, row=0, reason=reason, excerpt=ascii(prompt.messages[-1].content[:120]), unit="prompt"
-    )
+def _bad(prompt: Prompt, reason: str, place: Place | None) -> BadRow:
+    # A generated problem stands nowhere but under its id.
+    place = place or Place(file=prompt.id, unit="prompt", number=0)
+    excerpt = ascii(prompt.messages[-1].content[:120])
+    return BadRow(file=place.file, row=place.number, unit=place.unit, reason=reason, excerpt=excerpt)
 
 
 def _distinct(prompts: Iterable[Prompt]) -> dict[str, int]:
