@@ -186,7 +186,7 @@ def test_verdicts_are_kept_by_the_chunk_and_only_the_missing_ones_are_asked_for(
 
 def test_traces_of_other_prompts_in_the_journal_are_refused(tmp_path):
     made(maker(tmp_path, answering()), free, [Draw(prompt=prompt("a"), visit=0)])
-    with pytest.raises(CheckpointError, match="holds other traces than this run drafts; found a#0.0 first"):
+    with pytest.raises(CheckpointError, match=r"holds other traces than this run drafts; found a#0\.0 first"):
         made(maker(tmp_path, answering()), free, [Draw(prompt=prompt("b"), visit=0)])
 
 

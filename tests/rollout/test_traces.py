@@ -36,8 +36,8 @@ def test_a_row_holds_what_a_person_wants_to_know(tmp_path):
     writer.flush(5)
     (row,) = rows(tmp_path, 5)
     expected = {
-        "id": "p#0.0", "prompt_id": "p", "domain": "d", "stage": "rl", "batch": 4, "prompt": "p?", "text": "1",
-        "status": "correct", "reward": 1.0, "reason": "ok", "policy_tokens": 2, "finish": "stop",
+        "id": "p#0.0", "prompt_id": "p", "domain": "d", "stage": "rl", "batch": 4, "prompt": "p?",
+        "text": "1", "status": "correct", "reward": 1.0, "reason": "ok", "policy_tokens": 2, "finish": "stop",
     }  # fmt: skip
     assert {key: row[key] for key in expected} == expected
     assert row["advantage"] == 0.5  # (1 + 0) / 2

@@ -39,7 +39,7 @@ METHODS: Mapping[str, Sequence[dict[str, object]]] = {
         {"method": {"name": "grpo", "beta": 0.1}, "prompts_per_batch": 3, "group_size": 2, "share": 0.6},
     ],
 }  # fmt: skip
-"""One recipe for each kind of state: optimizer, several updates, reference, critic, second stream, groups, stages."""
+"""A recipe per kind of state: optimizer, more updates, reference, critic, second stream, groups, stages."""
 
 
 def save_tiny_model(folder: Path) -> Path:
@@ -65,7 +65,9 @@ def recipe(
         "output": str(output),
         "model": {"name": str(model)},
         "domain": {
-            "lab_arithmetic": {"count": COUNTS, "least_digits": 2, "most_digits": 2, "covered_share": DEMONSTRATED},
+            "lab_arithmetic": {
+                "count": COUNTS, "least_digits": 2, "most_digits": 2, "covered_share": DEMONSTRATED,
+            },
         },
         "budget": {"currency": "optimizer_steps", "amount": 8},
         "trainer": {

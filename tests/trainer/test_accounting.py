@@ -62,7 +62,7 @@ def test_answers_add_up():
 
 def test_a_pass_before_the_update_reads_all_but_the_last_token():
     a = one(PROMPT, WRITTEN)
-    # 4 tokens attend 1 + 2 + 3 + 4 = 10: 4 * 200 + 10 * 24 = 1040; logits of 3 tokens: 210; a critic has none.
+    # 4 tokens attend 1 + 2 + 3 + 4 = 10: 4 * 200 + 10 * 24 = 1040; logits of 3 tokens: 210; critics: none.
     assert pass_cost(MODEL, Passes(old=(a,)))[Currency.FLOPS] == 1250
     assert pass_cost(MODEL, Passes(values=(a,)))[Currency.FLOPS] == 1040
     assert pass_cost(MODEL, Passes(old=(a,), reference=(a,), values=(a,))) == {

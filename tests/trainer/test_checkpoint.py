@@ -88,7 +88,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before_and_says_so(tmp_path, cap
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.write_bytes({"flipped": flipped, "cut": data[:-1], "empty": b""}[fault])
     if (name, fault) == ("files.json", "flipped"):
-        # A checksum list is not listed itself: whatever the bit does to it, nothing is taken for what it is not.
+        # The list of checksums is not listed itself: whatever the bit does, nothing is mistaken for another.
         path.write_bytes(data.replace(b'"format": 1', b'"format": 0'))
     with caplog.at_level(logging.WARNING):
         assert newest(tmp_path)[0] == 1

@@ -103,7 +103,7 @@ def test_resuming_a_finished_run_changes_nothing(finished: Path, whole: Path) ->
 def test_a_larger_budget_goes_on_with_the_same_weights_and_is_kept(
     finished: Path, tmp_path: Path, model: Path
 ) -> None:
-    """With constant rates nothing but the progress knows of the limit, so the weights are those of a longer run."""
+    """With constant rates only the progress knows of the limit, so the weights are those of a longer run."""
     longer = undisturbed(
         "sft", tmp_path / "longer", model, budget={"currency": "optimizer_steps", "amount": 11}
     )
@@ -132,7 +132,10 @@ def changed_recipe(folder: Path, before: str, after: str) -> None:
     [
         ("threads = 1", "threads = 2", "threads was 1, is 2"),
         ("train = 24", "train = 23", "data fingerprint was"),
-        ("prompts_per_batch = 6", "prompts_per_batch = 5", r"recipe \(output, budget and kept checkpoints aside\)"),
+        (
+            "prompts_per_batch = 6", "prompts_per_batch = 5",
+            r"recipe \(output, budget and kept checkpoints aside\)",
+        ),
     ],
 )  # fmt: skip
 def test_another_machine_data_or_recipe_is_refused_and_says_how_to_go_on(

@@ -110,7 +110,7 @@ def test_a_second_stage_has_draws_of_its_own_beginning():
 @pytest.mark.parametrize(("stage", "error", "message"), [
     ({"method": {"name": "gropo"}}, UnknownNameError, "did you mean 'grpo'"),
     ({"method": {"name": "grpo", "nosuch": 1}}, UnknownNameError, r"stage.1.method.nosuch"),
-    ({"method": {"name": "grpo"}, "curriculum": {"name": "unifrom"}}, UnknownNameError, "did you mean 'uniform'"),
+    ({"method": {"name": "grpo"}, "curriculum": {"name": "unifrom"}}, UnknownNameError, "mean 'uniform'"),
     ({"method": {"name": "grpo"}, "curriculum": {"nosuch": 1}}, ConfigError, r"stage.1.curriculum"),
     ({"method": {"name": "grpo", "clip_low": 2.0}}, ConfigError, r"stage.1.method.clip_low"),
 ])  # fmt: skip
