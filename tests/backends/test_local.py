@@ -1,5 +1,6 @@
 """Tests of bimetal.backends.local; the protocol itself is examined in tests/conformance/test_backends.py."""
 
+# long: tests mirror the modules, one file each, and this module decides what every rollout holds
 from __future__ import annotations
 
 import threading

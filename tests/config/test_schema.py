@@ -11,11 +11,11 @@ OWN = {
     "backend": "name",
     "budget": "currency amount wall_seconds",
     "trainer": "micro_batch_tokens threads checkpoint_every_steps keep_checkpoints source_gradient_every "
-    "unknown_share_limit max_prompt_tokens max_response_tokens",
+    "unknown_share_limit max_prompt_tokens max_response_tokens save_stage_models",
     "verifier": "workers time_limit_seconds",
     "evaluation": "every_steps problems_per_domain samples temperature split",
-    "stage.N": "name method curriculum optimizer critic_optimizer share prompts_per_batch group_size demonstration_prompts "
-    "updates_per_rollout epochs temperature",
+    "stage.N": "name method curriculum optimizer critic_optimizer share prompts_per_batch group_size "
+    "demonstration_prompts updates_per_rollout epochs temperature",
     "stage.N.method": "name",
     "stage.N.curriculum": "name",
     "stage.N.optimizer": "name learning_rate betas weight_decay warmup_share schedule clip_norm",

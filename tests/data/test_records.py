@@ -1,5 +1,6 @@
 """Sources of a recipe: files, folders, `datasets`; bad rows; several sources together."""
 
+# long: tests mirror the modules, one file each, and this module meets every kind of file
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """Each row format: which prompt, reference and demonstrations a row becomes."""
 
+# long: tests mirror the modules, one file each, and this module knows every row format
 from __future__ import annotations
 
 import json

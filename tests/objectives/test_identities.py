@@ -4,6 +4,7 @@ Driven through the tiny model, so that gradients are those of real parameters. T
 L = -sum_t share_t sg[a_t] log p_t, and has exactly the gradient of the method at the current weights.
 """
 
+# long: the identity book is one file
 from __future__ import annotations
 
 import dataclasses

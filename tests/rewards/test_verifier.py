@@ -1,5 +1,6 @@
 """Verification with real worker processes: hangs, crashes, junk, and a parent that is killed."""
 
+# long: tests mirror the modules, one file each, and this module is attacked in many ways
 from __future__ import annotations
 
 import os

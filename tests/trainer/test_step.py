@@ -1,5 +1,6 @@
 """Acceptance tests of the optimizer step: SGD with learning rate 1, float64, no clipping unless stated."""
 
+# long: the acceptance tests of the trainer are one list
 from __future__ import annotations
 
 import dataclasses

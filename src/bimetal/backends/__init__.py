@@ -1,1 +1,1 @@
-
+"""Rollout backends, one file each; found by name."""

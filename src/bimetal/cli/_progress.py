@@ -38,7 +38,8 @@ class ProgressSink:
             disable=not self._console.is_terminal,
             transient=False,
         )
-        self._task = self._bar.add_task(printable(name), total=1.0, completed=start, news="")
+        self._task = self._bar.add_task(printable(name), total=1.0, news="")
+        self._bar.update(self._task, completed=start)
         self._bar.start()
 
     def line(self, line: Line) -> None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...", help="Changes to it.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[key=value]...", help="Changes to it.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Run folder; an interrupted run there goes on.")] = Path(
         "runs/quickstart"
     ),
@@ -29,7 +31,9 @@ def command(
     from bimetal.studies.quickstart import quickstart
 
     found = quickstart(
-        folder, overrides=overrides or (), problems=problems,
+        folder,
+        overrides=overrides or (),
+        problems=problems,
         sinks=lambda run: [ProgressSink(run.recipe.name, start=run.budget.progress)],
     )
     if json:
@@ -47,15 +51,28 @@ def _table(summary: dict[str, JsonValue] | object) -> None:
     document = cast("dict[str, Any]", summary)
     arms = ("before", "after_sft", "after", "sft_same_budget")
     rows = [
-        [name, *(f"{one[arm]:.3f}" for arm in arms), _interval(one["diff_vs_sft"]), _interval(one["diff_vs_control"])]
+        [
+            name,
+            *(f"{one[arm]:.3f}" for arm in arms),
+            _interval(one["diff_vs_sft"]),
+            _interval(one["diff_vs_control"]),
+        ]
         for name, one in [*document["domains"].items(), ("average", document["average"])]
     ]
-    titles = ("domain", "before", "after SFT", "after hybrid", "SFT same budget", "hybrid - SFT", "hybrid - control")
+    titles = (
+        "domain",
+        "before",
+        "after SFT",
+        "after hybrid",
+        "SFT same budget",
+        "hybrid - SFT",
+        "hybrid - control",
+    )
     print_table(titles, rows)
     count = next(iter(document["domains"].values()))["n"]
     print_text(
-        f"{count} held-out problems per domain; intervals are 95 %, paired, over problems only: one training seed. "
-        f"Training took {document['train_seconds']:.0f} s."
+        f"{count} held-out problems per domain; intervals are 95 %, paired, over problems only: one training "
+        f"seed. Training took {document['train_seconds']:.0f} s."
     )
 
 

@@ -111,7 +111,7 @@ class TrainerOptions(Options):
     """Steps between two measurements of the gradient by source; each costs extra backward passes."""
 
     save_stage_models: bool = False
-    """Whether the model is also written, in Hugging Face format, at the end of each stage, in `stages/NAME`."""
+    """Whether the model is also written at each stage's end, in Hugging Face format, in `stages/NAME`."""
 
     unknown_share_limit: float = Field(default=0.2, ge=0, le=1)
     """Share of verdicts in a roll-out batch that may be unknown before the run stops."""

@@ -1,1 +1,1 @@
-
+"""Records, errors, metrics, budgets, random streams and the catalogue; imports nothing of ours."""

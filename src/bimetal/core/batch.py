@@ -74,7 +74,7 @@ class Batch:
         """These rows, in this order, cut to the longest of them."""
         chosen = torch.tensor(list(index), dtype=torch.long)
         width = max(int(self.attention[chosen].sum(dim=1).max()) if len(index) else 0, 1)
-        part = self.map(lambda x: x[chosen][:, :width] if x.dim() == 2 else x[chosen])  # noqa: PLR2004
+        part = self.map(lambda x: x[chosen][:, :width] if x.dim() == 2 else x[chosen])
         return dataclasses.replace(part, trace_ids=tuple(self.trace_ids[i] for i in index))
 
     def to(self, device: torch.device) -> Batch:

@@ -16,7 +16,7 @@ A message says three things: what is wrong, what was found, what to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 
@@ -65,7 +65,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 @contextmanager
-def boundary(kind: type[BimetalError], what: str) -> Iterator[None]:
+def boundary(kind: type[BimetalError], what: str) -> Generator[None]:
     """Turn any foreign exception raised inside into ``kind``; our own pass through unchanged.
 
     Args:

@@ -3,6 +3,7 @@
 Prompt --mix--> Draft --backend--> Segments --verifier--> Trace --credit--> Credit
 """
 
+# long: the records that flow, with an example each; their readers want one page
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -244,8 +245,9 @@ class Group:
 class GroupState:
     """What a mix may look at when it drafts the next round of a group.
 
-    ``visit`` counts how often the prompt was drawn before; ``size`` is the number of members the recipe asks for; ``progress`` is the share of the stage's
-    budget that is spent; ``traces`` are those of the earlier rounds, judged where the method needs it.
+    ``visit`` counts how often the prompt was drawn before; ``size`` is the number of members the recipe asks
+    for; ``progress`` is the share of the stage's budget that is spent; ``traces`` are those of the earlier
+    rounds, judged where the method needs it.
     """
 
     prompt: Prompt

@@ -1,1 +1,1 @@
-
+"""Curricula, one file each; found by name."""

@@ -1,1 +1,1 @@
-
+"""From rows on disk to prompts, demonstrations and batches."""

@@ -1,5 +1,7 @@
 """Writing a corpus in the canonical schema; what is written loads as the same prompts and demonstrations."""
 
+# pyright: reportUnknownParameterType=false
+# (pyarrow's classes are compiled and have no types)
 from __future__ import annotations
 
 import json

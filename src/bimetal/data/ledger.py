@@ -1,5 +1,7 @@
 """What the run knows about every prompt: visits, attempts, passes, posterior pass rate, cost."""
 
+# pyright: reportUnknownParameterType=false
+# (pyarrow's classes are compiled and have no types)
 from __future__ import annotations
 
 import json

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Rows that go through the model at once. A piece that is not ``live`` has share 0 everywhere:
-    it exists so that every rank runs the same number of forward passes."""
+    """Rows that go through the model at once.
+
+    A piece that is not ``live`` has share 0 everywhere: it exists so that every rank runs the same number of
+    forward passes.
+    """
 
     rows: tuple[int, ...]
     live: bool = True
@@ -48,7 +51,8 @@ def _units(lengths: Sequence[int], groups: Sequence[int] | None) -> list[list[in
 
 
 def _spread(pieces: list[list[int]], lengths: Sequence[int], ranks: int) -> list[list[Piece]]:
-    loads, lists = [0] * ranks, [[] for _ in range(ranks)]  # type: list[int], list[list[Piece]]
+    loads = [0] * ranks
+    lists: list[list[Piece]] = [[] for _ in range(ranks)]
     cost = [sum(lengths[i] for i in piece) for piece in pieces]
     for index in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):
         rank = min(range(ranks), key=lambda r: (loads[r], r))

@@ -3,6 +3,8 @@
 This is the only module that imports `datasets`, inside the functions that need it.
 """
 
+# pyright: reportUnknownParameterType=false
+# (pyarrow's classes are compiled and have no types)
 from __future__ import annotations
 
 import importlib.util

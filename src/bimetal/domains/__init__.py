@@ -1,1 +1,1 @@
-
+"""Domains, one file each; found by name."""

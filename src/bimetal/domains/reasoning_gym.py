@@ -8,6 +8,7 @@ characters first. Every row is scored with its own answer when it is loaded, aft
 through JSON, since that is how rows are stored.
 """
 
+# long: one catalogue entry is one file; half of it are the tables of tasks that are refused, with reasons
 from __future__ import annotations
 
 import dataclasses

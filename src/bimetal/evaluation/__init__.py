@@ -1,1 +1,1 @@
-
+"""Sampling answers, estimating accuracy with intervals, and reporting both."""

@@ -86,7 +86,8 @@ class Summary:
 
     def to_json(self) -> dict[str, object]:
         """The summary as plain values."""
-        return asdict(self) | {"level": LEVEL, "covers": covers_sentence()}
+        plain: dict[str, object] = asdict(self)
+        return plain | {"level": LEVEL, "covers": covers_sentence()}
 
 
 def summarized(problems: Mapping[str, Sequence[ProblemResult]], *, samples: int, max_tokens: int) -> Summary:

@@ -1,1 +1,1 @@
-
+"""Training methods, one file each; found by name."""

@@ -3,7 +3,8 @@
 Differences from the paper:
 1. The sum over tokens is divided by L_max times the number of sequences of the optimizer step; the authors'
    code divides by L_max alone, so that its learning rate grows with the micro-batch.
-2. The demonstration is judged by the same verifier as the rollouts, as in the code; the paper assumes it right.
+2. The demonstration is judged by the same verifier as the rollouts, as in the code; the paper assumes it
+   right.
 3. The entropy bonus is the mean over all response tokens of the step; the code's is per micro-batch.
 4. A prompt without a demonstration gets a group of free rollouts.
 """
@@ -24,7 +25,10 @@ from bimetal.objectives.mix import one_demonstration
 from bimetal.objectives.ratio import over_old, over_one
 
 PAPER = "arXiv:2504.14945, equations 5 to 7"
-EQUATION = "L = -(1/(N L_max)) [sum_on rho A + sum_demo p/(p+gamma) A] - alpha mean H,  A = R - mean R over all of the group"
+EQUATION = (
+    "L = -(1/(N L_max)) [sum_on rho A + sum_demo p/(p+gamma) A] - alpha mean H,  "
+    "A = R - mean R over all of the group"
+)
 EVIDENCE = (Evidence.CODE,)
 
 

@@ -1,10 +1,11 @@
-"""PPO: clipped policy gradient on generalized advantages from a trained critic (arXiv:1707.06347, arXiv:1506.02438).
+"""PPO: clipped policy gradient, advantages from a trained critic (arXiv:1707.06347, arXiv:1506.02438).
 
 Differences from the papers:
 1. The reward arrives once, with the last token; there is no penalty per token.
 2. A response cut at the length limit is graded like any other and its end counts as terminal (value 0
    after the last token), because its verdict is final.
-3. Advantages are whitened over the tokens of the roll-out batch, value targets are not (code bases; not in the papers).
+3. Advantages are whitened over the tokens of the roll-out batch, value targets are not (code bases; not in
+   the papers).
 4. Policy and critic are separate models with an optimizer each; the value loss has no coefficient, because
    it moves nothing but the critic.
 """
@@ -47,8 +48,8 @@ class Config(Options):
     trace_decay: float = Field(1.0, ge=0, le=1)
     """lambda: 1 is the return minus the value, 0 the one-step error."""
     value_clip: float | None = Field(None, gt=0)
-    """How far a value may move from its old one before its error stops teaching, in units of reward; absent for plain
-    regression."""
+    """How far a value may move from its old one before its error stops teaching, in units of reward; absent
+    for plain regression."""
 
 
 def build(options: Config, run: RunShape) -> Method:
@@ -68,7 +69,7 @@ def build(options: Config, run: RunShape) -> Method:
 
 
 def generalized_advantages(discount: float, trace_decay: float) -> CreditRule:
-    """Per-token advantages over the critic's values, whitened over the roll-out batch; a group of one is enough."""
+    """Advantages of tokens over the critic's values, whitened over the batch; a group of one is enough."""
 
     def credit(groups: Sequence[Group], signals: Signals) -> tuple[Credit, ...]:
         traces: list[Trace] = [trace for group in groups for trace in group.traces]

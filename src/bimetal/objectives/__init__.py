@@ -1,1 +1,1 @@
-
+"""Blocks of objectives: pure functions of tensors."""

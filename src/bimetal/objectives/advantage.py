@@ -88,12 +88,12 @@ def generalized(
 
 
 def whitened(advantages: Sequence[Sequence[float]], epsilon: float = 1e-8) -> list[tuple[float, ...]]:
-    """All tokens' advantages shifted to mean 0 and scaled to sample variance 1, over the whole roll-out batch.
+    """All tokens' advantages shifted to mean 0 and scaled to sample variance 1, over the roll-out batch.
 
     Fewer than two tokens, or equal ones, give 0.
     """
     flat = torch.tensor([a for row in advantages for a in row], dtype=torch.float64)
-    if flat.numel() < 2 or is_uniform(flat):  # noqa: PLR2004
+    if flat.numel() < 2 or is_uniform(flat):
         return [tuple(0.0 for _ in row) for row in advantages]
     mean, deviation = float(flat.mean()), float(flat.std(correction=1))
     return [tuple((a - mean) / (deviation + epsilon) for a in row) for row in advantages]

@@ -63,7 +63,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class RiseAndDecay:
-    """Up from 0 to ``peak``, down a half cosine to ``valley``, then constant (CHORD, arXiv:2508.11408, section 4).
+    """Up from 0 to ``peak``, down a half cosine to ``valley``, then constant (arXiv:2508.11408, section 4).
 
     ``rise`` and ``decay`` are shares of the stage; the paper counts them in steps (W and D).
     """

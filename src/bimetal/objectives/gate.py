@@ -34,7 +34,8 @@ def clip(low: float, high: float) -> Gate:
 
     Args:
         low: The ratio may fall to 1 - low before a negative advantage is stopped.
-        high: The ratio may rise to 1 + high before a positive advantage is stopped (DAPO, arXiv:2503.14476, eq. 10).
+        high: The ratio may rise to 1 + high before a positive advantage is stopped (DAPO,
+            arXiv:2503.14476, eq. 10).
     """
 
     def surrogate(ratio: _PerToken, advantages: _PerToken) -> _PerToken:
@@ -47,7 +48,7 @@ def clip(low: float, high: float) -> Gate:
 
 
 def dual_clip(low: float, high: float, *, floor: float) -> Gate:
-    """As ``clip``, and for negative advantages never below ``floor`` times the advantage (arXiv:1912.09729, eq. 4).
+    """As ``clip``, and never below ``floor`` times a negative advantage (arXiv:1912.09729, eq. 4).
 
     Args:
         low: As in ``clip``.
@@ -67,7 +68,7 @@ def dual_clip(low: float, high: float, *, floor: float) -> Gate:
 
 
 def reshape(gamma: float) -> Gate:
-    """p / (p + gamma) times the advantage: lifts the gradient of unlikely tokens (LUFFY, arXiv:2504.14945, eq. 7).
+    """The advantage times p / (p + gamma): lifts unlikely tokens' gradient (LUFFY, arXiv:2504.14945, eq. 7).
 
     Args:
         gamma: A probability; the gradient on the log-probability peaks at p = gamma.

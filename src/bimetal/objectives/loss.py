@@ -110,13 +110,13 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class StatisticLoss:
-    """A declared per-token statistic as a loss, such as ``sign=-1`` times the entropy for an entropy bonus."""
+    """A declared per-token statistic as a loss; ``sign=-1`` times the entropy is an entropy bonus."""
 
     name: str
     sign: float = 1.0
 
     def __call__(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> _PerToken:
-        """sign * statistic for members."""
+        """The sign times the statistic, for members."""
         del batch
         return self.sign * only(members, policy.statistic(self.name))
 

@@ -13,7 +13,8 @@ from bimetal.core.batch import Batch, PolicyOutput
 Ratio = Callable[[Batch, PolicyOutput, Bool[Tensor, "b t"]], Float[Tensor, "b t"]]
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped to +-20 before exp: float32 overflows above 88, and a clip's gradient would become 0 * inf."""
+"""Log-ratios are clamped to +-20 before exp: float32 overflows above 88, and a clip's gradient would become
+0 * inf."""
 
 
 def over_old(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
@@ -35,7 +36,7 @@ def over_sampler(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"
 
 
 def over_one(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-    """With q = 1: the probability itself, as for demonstrations of an unknown author (LUFFY, arXiv:2504.14945)."""
+    """With q = 1: the probability itself, where a text's author is unknown (LUFFY, arXiv:2504.14945)."""
     del batch
     return torch.exp(torch.where(members, policy.logprobs, torch.zeros_like(policy.logprobs)))
 
@@ -49,7 +50,7 @@ def over_self(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) 
 def sequence_over_old(
     batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
 ) -> Float[Tensor, "b t"]:
-    """The geometric mean of the token ratios of a sequence's members, at each of them (GSPO, arXiv:2507.18071, eq. 7).
+    """The geometric mean of a sequence's token ratios, at each member (GSPO, arXiv:2507.18071, eq. 7).
 
     Raises:
         ValueError: The batch holds no old log-probabilities.

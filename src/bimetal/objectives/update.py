@@ -32,11 +32,11 @@ class Gradients:
         return self.dot(self) ** 0.5
 
     def plus(self, other: Gradients, factor: float = 1.0) -> Gradients:
-        """self + factor * other."""
+        """These gradients plus ``factor`` times the others."""
         return Gradients({name: g + factor * other.parts[name] for name, g in self.parts.items()})
 
     def scaled(self, factor: float) -> Gradients:
-        """factor * self."""
+        """These gradients times ``factor``."""
         return Gradients({name: factor * g for name, g in self.parts.items()})
 
 
@@ -73,7 +73,7 @@ class Ask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Parameters of one role before and after the optimizer moved them, by name; ``after`` may be edited in place."""
+    """One role's parameters before and after the optimizer moved them, by name; ``after`` may be edited."""
 
     role: str
     before: Mapping[str, Tensor]
@@ -94,7 +94,7 @@ def plain() -> Update:
 
 
 def drop_on_conflict(keep: str, drop: str) -> Update:
-    """The policy gets both terms' gradients, or only ``keep``'s where their cosine is negative (GTA, EMNLP 2025)."""
+    """Both terms' gradients, or only ``keep``'s where their cosine is negative (GTA, EMNLP 2025)."""
 
     def rule(ask: Ask) -> Mapping[str, Gradients]:
         kept, dropped = ask.gradients(terms=(keep,)), ask.gradients(terms=(drop,))

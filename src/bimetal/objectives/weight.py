@@ -26,7 +26,7 @@ def probability(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
 
 
 def uncertainty(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-    """phi = p (1 - p), detached: largest, 1/4, at p = 1/2 (CHORD, arXiv:2508.11408, eq. 6)."""
+    """The weight p (1 - p), detached: largest, 1/4, at p = 1/2 (CHORD, arXiv:2508.11408, eq. 6: phi)."""
     del batch
     p = _probability(policy, members)
     return p * (1 - p)

@@ -1,1 +1,1 @@
-
+"""From drafts to judged groups, journaled in order of consumption."""

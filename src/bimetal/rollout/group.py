@@ -123,7 +123,8 @@ class GroupMaker:
             self.journal.record_call(call, kept)
         elif [(t.id, t.draft) for t in kept] != [(t.id, t.draft) for t in begun]:
             raise CheckpointError(
-                f"the journal's {call} holds other traces than this run drafts; found {kept[0].id if kept else 'none'} "
+                f"the journal's {call} holds other traces than this run drafts; found "
+                f"{kept[0].id if kept else 'none'} "
                 "first; recipe, data or code differ from the run that was interrupted; restore them"
             )
         rest = iter(kept)
@@ -135,8 +136,8 @@ class GroupMaker:
         found = self.backend.generate(requests) if requests else []
         if [o.request_id for o in found] != [r.id for r in requests]:
             raise RolloutError(
-                f"the backend must answer every request in order; found {len(found)} outputs for {len(requests)} "
-                "requests, or other names; mend the backend"
+                f"the backend must answer every request in order; found {len(found)} outputs for "
+                f"{len(requests)} requests, or other names; mend the backend"
             )
         outputs = {o.request_id: o for o in found}
         return tuple(self._finished(t, outputs.get(t.id), temperature=sampling.temperature) for t in begun)
@@ -144,7 +145,7 @@ class GroupMaker:
     def _judged(
         self, states: Sequence[GroupState], fresh: list[tuple[Trace, ...]], order: Order
     ) -> list[tuple[Trace, ...]]:
-        """The same traces with verdicts; prompts of the second stream and rounds without a judge have none."""
+        """The same traces with verdicts; the second stream and rounds without a judge have none."""
         if order.judge is None:
             return fresh
         known = self.journal.verdicts()
@@ -199,8 +200,8 @@ class GroupMaker:
         if not (0 < draft.prefix_fraction <= 1 and 0 <= draft.demonstration < len(state.demonstrations)):
             raise RolloutError(
                 f"the mix drafts {draft.prefix_fraction:g} of demonstration {draft.demonstration} of prompt "
-                f"{state.prompt.id}; found {len(state.demonstrations)} demonstrations; a mix may ask for a part in "
-                "[0, 1] of those its state holds"
+                f"{state.prompt.id}; found {len(state.demonstrations)} demonstrations; a mix may ask for a "
+                "part in [0, 1] of those its state holds"
             )
         demonstration = state.demonstrations[draft.demonstration]
         ids = demonstration.token_ids or self.rendering.response_ids(demonstration.text)
@@ -232,7 +233,8 @@ class GroupMaker:
             return begun
         if output.finish in {Finish.CANCELLED, Finish.ERROR}:
             raise RolloutError(
-                f"the backend ended {begun.id} with {output.finish.value!r}; the whole call is run again on resume"
+                f"the backend ended {begun.id} with {output.finish.value!r}; the whole call is run again on "
+                "resume"
             )
         if len(output.logprobs) != len(output.token_ids) or not all(map(isfinite, output.logprobs)):
             raise RolloutError(

@@ -85,8 +85,8 @@ class Journal:
             self._order = tuple(traces)
         elif self._order != tuple(traces):
             raise CheckpointError(
-                f"{self._path}: the resumed run would consume traces in another order than the journal holds; "
-                "recipe, data or code differ from the run that was interrupted"
+                f"{self._path}: the resumed run would consume traces in another order than the journal "
+                "holds; recipe, data or code differ from the run that was interrupted"
             )
 
     def forget_before(self, number: int) -> None:

@@ -47,6 +47,7 @@ class Pipeline:
                 ]
                 if any(version - v > max_staleness for v in written):
                     raise RolloutError(
-                        f"{trace.id} was written by weights {written}, now {version}: staler than {max_staleness}"
+                        f"{trace.id} was written by weights {written}, now {version}: staler than "
+                        f"{max_staleness}"
                     )
         return found

@@ -18,14 +18,14 @@ from bimetal.rollout.record import segment_to_json
 SCHEMA = pa.schema([
     ("id", pa.string()), ("prompt_id", pa.string()), ("domain", pa.string()), ("stage", pa.string()),
     ("batch", pa.int64()), ("visit", pa.int64()), ("member", pa.int64()), ("stream", pa.string()),
-    ("prompt", pa.string()), ("text", pa.string()), ("prefix_fraction", pa.float64()), ("finish", pa.string()),
-    ("status", pa.string()), ("reward", pa.float64()), ("reason", pa.string()), ("parts", pa.string()),
-    ("extracted", pa.string()), ("detail", pa.string()), ("advantage", pa.float64()), ("policy_tokens", pa.int64()),
-    ("segments", pa.string()), ("schema_version", pa.int64()),
+    ("prompt", pa.string()), ("text", pa.string()), ("prefix_fraction", pa.float64()),
+    ("finish", pa.string()), ("status", pa.string()), ("reward", pa.float64()), ("reason", pa.string()),
+    ("parts", pa.string()), ("extracted", pa.string()), ("detail", pa.string()),
+    ("advantage", pa.float64()), ("policy_tokens", pa.int64()), ("segments", pa.string()),
+    ("schema_version", pa.int64()),
 ])  # fmt: skip
-"""``segments`` and ``parts`` are JSON; ``advantage`` is the mean over response tokens. Lone surrogates, which Parquet
-cannot hold, are written as backslash escapes."""
-
+"""``segments`` and ``parts`` are JSON; ``advantage`` is the mean over response tokens. Lone surrogates, which
+Parquet cannot hold, are written as backslash escapes."""
 
 _FILE = re.compile(r"batch-(\d{8})\.parquet")
 
@@ -62,7 +62,7 @@ class TraceWriter:
         self._rows = []
 
     def cut_after(self, batches: int) -> None:
-        """Delete files of later checkpoints: the run goes on after this many batches and writes them again."""
+        """Delete files of later checkpoints: the run goes on after this many batches and repeats them."""
         self._rows = []
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             match = _FILE.fullmatch(path.name)
@@ -77,12 +77,14 @@ def _row(
     verdict, advantage = trace.verdict, credits[trace.id].advantage
     mean = sum(advantage) / len(advantage) if isinstance(advantage, tuple) else advantage
     return {
-        "id": _text(trace.id), "prompt_id": _text(trace.prompt_id), "domain": _text(trace.domain), "stage": stage,
-        "batch": batch, "visit": trace.visit, "member": trace.member, "stream": trace.stream.value,
+        "id": _text(trace.id), "prompt_id": _text(trace.prompt_id), "domain": _text(trace.domain),
+        "stage": stage, "batch": batch, "visit": trace.visit, "member": trace.member,
+        "stream": trace.stream.value,
         "prompt": _text("\n".join(m.content for m in group.prompt.messages)), "text": _text(trace.text),
         "prefix_fraction": trace.draft.prefix_fraction, "finish": trace.finish.value,
         "status": verdict.status.value if verdict else None, "reward": verdict.reward if verdict else None,
-        "reason": _text(verdict.reason) if verdict else None, "parts": json.dumps(dict(verdict.parts)) if verdict else None,
+        "reason": _text(verdict.reason) if verdict else None,
+        "parts": json.dumps(dict(verdict.parts)) if verdict else None,
         "extracted": _text(verdict.extracted) if verdict and verdict.extracted is not None else None,
         "detail": _text(verdict.detail) if verdict else None, "advantage": mean,
         "policy_tokens": sum(len(s.token_ids) for s in trace.segments if s.origin is Origin.POLICY),

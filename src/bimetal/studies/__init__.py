@@ -1,1 +1,1 @@
-
+"""Whole runs, and comparisons of them."""

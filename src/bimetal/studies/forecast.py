@@ -42,15 +42,17 @@ class StageForecast:
         """For people."""
         count = "as many as its budget holds" if self.batches is None else f"about {self.batches:,}"
         return (
-            f"stage {self.name} ({self.method}): roll-out batches of {self.prompts} prompts, {self.rollouts} rollouts, "
+            f"stage {self.name} ({self.method}): roll-out batches of {self.prompts} prompts, {self.rollouts} "
+            "rollouts, "
             f"{self.demonstrations} demonstrations; {self.optimizer_steps_per_batch} optimizer steps each; "
-            f"{self.tokens_per_batch:,} response tokens and {self.flops_per_batch:.3g} FLOPs each; {count} of them"
+            f"{self.tokens_per_batch:,} response tokens and {self.flops_per_batch:.3g} FLOPs each; {count} "
+            "of them"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The whole run; rollouts are assumed as long as demonstrations are on average, or as the limit without any."""
+    """The whole run; rollouts are assumed as long as the mean demonstration, or as the limit without any."""
 
     recipe: str
     model: str
@@ -75,7 +77,8 @@ class Forecast:
                 f"model {self.model}: {self.parameters:,} parameters, {self.trained_parameters:,} trained",
                 f"distinct training problems: {problems}",
                 *(s.to_text() for s in self.stages),
-                f"memory: about {self.memory_bytes / 2**30:.2f} GiB for weights, gradients, optimizer and one micro-batch",
+                f"memory: about {self.memory_bytes / 2**30:.2f} GiB for weights, gradients, optimizer and "
+                "one micro-batch",
                 *self.notes,
                 "nothing was run",
             ]
@@ -161,7 +164,7 @@ def _response_length(parts: Parts, prompts: Sequence[Prompt]) -> int:
 
 
 def _memory(parts: Parts, parameters: int, trained: int) -> int:
-    """Weights of every role, gradients, AdamW's two moments, a micro-batch's activations, two chunks of logits."""
+    """Weights of every role, gradients, AdamW's moments, activations of a micro-batch, chunks of logits."""
     size = next(parts.policy.parameters()).element_size()
     copies = parameters
     if any(Need.REFERENCE in p.method.needs for p in parts.plans):
@@ -173,6 +176,6 @@ def _memory(parts: Parts, parameters: int, trained: int) -> int:
     tokens = min(parts.recipe.trainer.micro_batch_tokens, 2**20)
     inner = int(getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size))
     per_token = int(config.num_hidden_layers) * (10 * int(config.hidden_size) + 3 * inner)
-    vocabulary = int(parts.policy.base.get_output_embeddings().weight.shape[0])
+    vocabulary = int(parts.policy.output_layer.weight.shape[0])
     logits = 3 * min(CHUNK_ELEMENTS, tokens * vocabulary)
     return size * (copies + moving + tokens * per_token + logits)

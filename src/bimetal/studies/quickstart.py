@@ -63,7 +63,9 @@ def quickstart(
         DataError: The run was stopped before its end; call again to go on.
     """
     if find_spec("matplotlib") is None:
-        raise ConfigError("the report's picture needs matplotlib; found none; run: pip install 'bimetal[plots]'")
+        raise ConfigError(
+            "the report's picture needs matplotlib; found none; run: pip install 'bimetal[plots]'"
+        )
     folder = folder.resolve()
     recipe = packaged_recipe(folder, overrides)
     main = _finished(recipe, sinks)
@@ -91,7 +93,9 @@ def control_recipe(recipe: Recipe, main: Outcome) -> Recipe:
     budget = BudgetOptions(currency="flops", amount=float(main.spent[Currency.FLOPS]))
     return recipe.model_copy(
         update={
-            "name": f"{recipe.name}-control", "output": str(main.folder / "control"), "budget": budget,
+            "name": f"{recipe.name}-control",
+            "output": str(main.folder / "control"),
+            "budget": budget,
             "stage": (stage,),
         }
     )
@@ -129,10 +133,14 @@ def summarize(
     }
 
 
-def write_report(folder: Path, results: Mapping[str, SuiteResult], main: Outcome, overrides: Sequence[str]) -> None:
+def write_report(
+    folder: Path, results: Mapping[str, SuiteResult], main: Outcome, overrides: Sequence[str]
+) -> None:
     """``report.html``, and the picture for itself."""
     rows = learning_curve(folder / METRICS)
-    labels = Labels(x="optimizer steps", y="accuracy on the selection split", marks=stage_marks(folder / METRICS))
+    labels = Labels(
+        x="optimizer steps", y="accuracy on the selection split", marks=stage_marks(folder / METRICS)
+    )
     write_atomic(folder / "learning_curve.png", curve_png(rows, labels))
     command = shlex.join(["bimetal", "quickstart", *overrides])
     report = Report(
@@ -178,12 +186,12 @@ def stage_marks(path: Path) -> tuple[tuple[float, str], ...]:
 
 def _finished(recipe: Recipe, sinks: Sinks | None) -> Outcome:
     folder = Path(recipe.output)
-    if (folder / RECIPE).exists():
-        outcome = resume(folder, sinks=sinks)
-    else:
-        outcome = start(recipe, sinks=sinks)
+    begun = (folder / RECIPE).exists()
+    outcome = resume(folder, sinks=sinks) if begun else start(recipe, sinks=sinks)
     if not outcome.finished:
-        raise DataError(f"stopped at {outcome.progress:.0%} of the budget; run the same command again to go on")
+        raise DataError(
+            f"stopped at {outcome.progress:.0%} of the budget; run the same command again to go on"
+        )
     return outcome
 
 

@@ -40,11 +40,10 @@ def tiny_policy(seed: int = 0, *, dtype: torch.dtype = torch.float64, scale: flo
         embd_pdrop=0.0,
         resid_pdrop=0.0,
         tie_word_embeddings=False,
-        attn_implementation="sdpa",
         bos_token_id=0,
         eos_token_id=0,
     )
-    model = GPT2LMHeadModel(config).to(dtype).eval()
+    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa", dtype=dtype).eval()
     noise = Streams(seed).generator("tiny-model")
     with torch.no_grad():
         for parameter in model.parameters():
@@ -57,14 +56,22 @@ def tiny_policy(seed: int = 0, *, dtype: torch.dtype = torch.float64, scale: flo
 def random_groups(
     seed: int, *, groups: int = 4, size: int = 4, longest: int = 12, demonstrations: bool = True
 ) -> tuple[Group, ...]:
-    """Groups of free rollouts of unequal length with random rewards; with ``demonstrations`` the last member
-    of every group is one, and a fifth as many groups again (at least one) are a single demonstration of the
-    second stream."""
+    """Groups of free rollouts of unequal length with random rewards.
+
+    With ``demonstrations`` the last member of every group is one, and a fifth as many groups again (at least
+    one) are a single demonstration of the second stream.
+    """
     noise = Streams(seed).generator("tiny-traces")
-    found = [_group(noise, n, size, longest, demonstrations, Stream.MAIN) for n in range(groups)]
+    found = [
+        _group(noise, n, size, longest, demonstrations=demonstrations, stream=Stream.MAIN)
+        for n in range(groups)
+    ]
     if demonstrations:
         extra = max(groups // 5, 1)
-        found += [_group(noise, groups + n, 1, longest, True, Stream.DEMONSTRATIONS) for n in range(extra)]  # noqa: FBT003
+        found += [
+            _group(noise, groups + n, 1, longest, demonstrations=True, stream=Stream.DEMONSTRATIONS)
+            for n in range(extra)
+        ]
     return tuple(found)
 
 
@@ -73,8 +80,9 @@ def _group(
     number: int,
     size: int,
     longest: int,
+    *,
     demonstrations: bool,
-    stream: Stream,  # noqa: FBT001
+    stream: Stream,
 ) -> Group:
     prompt = Prompt(
         id=PromptId(f"tiny/{number}"),
@@ -87,7 +95,7 @@ def _group(
     for member in range(size):
         shown = demonstrations and member == size - 1
         body = _tokens(noise, int(noise.integers(1, longest + 1)))
-        correct = bool(shown or noise.random() < 0.5)  # noqa: PLR2004
+        correct = bool(shown or noise.random() < 0.5)
         segment = Segment(
             origin=Origin.DEMONSTRATION if shown else Origin.POLICY,
             token_ids=body,

@@ -1,1 +1,1 @@
-
+"""From judged groups to optimizer steps, stages and checkpoints."""

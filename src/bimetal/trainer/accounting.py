@@ -7,6 +7,7 @@ its shape once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -23,12 +24,13 @@ def flop_model(policy: CausalPolicy) -> FlopModel:
     base = policy.base
     config = base.config.get_text_config()
     backbone = getattr(base, base.base_model_prefix)
+    head: Any = base.get_output_embeddings()
     matrices = sum(
         p.numel()
         for module in backbone.modules()
         if not isinstance(module, nn.Embedding)
         for p in module.parameters(recurse=False)
-        if p.dim() == 2  # noqa: PLR2004
+        if p.dim() == 2
     )
     heads = int(config.num_attention_heads)
     width = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads) * heads
@@ -37,7 +39,7 @@ def flop_model(policy: CausalPolicy) -> FlopModel:
         layers=int(config.num_hidden_layers),
         attention_width=width,
         hidden=int(config.hidden_size),
-        vocabulary=int(base.get_output_embeddings().weight.shape[0]),
+        vocabulary=int(head.weight.shape[0]),
     )
 
 

@@ -45,14 +45,14 @@ class Alarms:
             self.first_entropy = entropy if self.first_entropy is None else self.first_entropy
             if entropy < ENTROPY_FLOOR * self.first_entropy and (self.reward is None or self.reward < SOLVED):
                 found["entropy_collapse"] = (
-                    f"entropy fell from {self.first_entropy:.3g} to {entropy:.3g} nats per token while the reward is "
-                    "not near 1; lower the learning rate or raise the upper clip"
+                    f"entropy fell from {self.first_entropy:.3g} to {entropy:.3g} nats per token while the "
+                    "reward is not near 1; lower the learning rate or raise the upper clip"
                 )
         truncated = metrics.get("rollout/truncated_share")
         if truncated is not None and truncated > TRUNCATED_SHARE:
             found["truncation"] = (
-                f"{truncated:.0%} of rollouts were cut at the limit; raise trainer.max_response_tokens or warm up with "
-                "demonstrations that end"
+                f"{truncated:.0%} of rollouts were cut at the limit; raise trainer.max_response_tokens or "
+                "warm up with demonstrations that end"
             )
         unknown = metrics.get("errors/share")
         if unknown is not None and unknown > UNKNOWN_SHARE:
@@ -76,7 +76,8 @@ class Alarms:
         if self.reward - trained_before > DRIFT and before - held_out > DRIFT:
             return {
                 "reward_drift": (
-                    f"training reward rose from {trained_before:.3f} to {self.reward:.3f} while held-out reward fell from "
+                    f"training reward rose from {trained_before:.3f} to {self.reward:.3f} while held-out "
+                    "reward fell from "
                     f"{before:.3f} to {held_out:.3f}; the policy may be gaming the verifier: read traces"
                 )
             }

@@ -65,7 +65,7 @@ class Checkpoints:
                 shutil.rmtree(work, ignore_errors=True)
                 raise
             if final.exists():
-                # A folder cannot be replaced in one step: until the new one is there, the old one has another name.
+                # No folder is replaced in one step: until the new one is there, the old one has another name.
                 shutil.rmtree(old, ignore_errors=True)
                 final.rename(old)
             work.rename(final)
@@ -87,7 +87,7 @@ class Checkpoints:
         return sorted({int(match.group(1)) for match in found if match})
 
     def load_newest(self) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
-        """The newest intact checkpoint, or ``None`` where there is none at all; a damaged one is passed over, aloud.
+        """The newest intact checkpoint, or ``None`` where there is none; a damaged one is passed over, aloud.
 
         Raises:
             CheckpointError: There are checkpoints, but none is intact.

@@ -38,8 +38,8 @@ def unknown_share_guard(groups: Sequence[Group], *, limit: float, forget: Callab
         ]
         forget()
         raise VerifierError(
-            f"{len(unknown)} of {len(judged)} verdicts are unknown, above trainer.unknown_share_limit {limit}: "
-            f"{'; '.join(first)}. Mend the verifier or the rows, then resume"
+            f"{len(unknown)} of {len(judged)} verdicts are unknown, above trainer.unknown_share_limit "
+            f"{limit}: {'; '.join(first)}. Mend the verifier or the rows, then resume"
         )
 
 

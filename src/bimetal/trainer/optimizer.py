@@ -40,7 +40,7 @@ class LearningRate:
 class RoleOptimizer:
     """One role's optimizer: AdamW or SGD over named parameters, decay on matrices only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - AdamW's own settings, by name
         self,
         parameters: Mapping[str, nn.Parameter],
         *,
@@ -111,7 +111,8 @@ class RoleOptimizer:
             parameter = self.parameters[name]
             if part != "step" and value.shape != parameter.shape:
                 raise CheckpointError(
-                    f"optimizer state {key!r} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}; "
+                    f"optimizer state {key!r} has shape {tuple(value.shape)}, its parameter "
+                    f"{tuple(parameter.shape)}; "
                     "the checkpoint belongs to another model"
                 )
             kept = value.clone() if part == "step" else value.to(parameter.device).clone()

@@ -20,9 +20,9 @@ def optimizer_parts(
 ) -> Iterator[list[Row]]:
     """The rows of every optimizer step: ``updates_per_rollout`` parts, ``epochs`` times over.
 
-    Whole groups go into parts; each stream is spread evenly, so that every part has its share of both. With one
-    part the order is that of the roll-out batch, else it is shuffled anew for every epoch. Traces that are
-    member of no term are left out; a part without any is no step.
+    Whole groups go into parts; each stream is spread evenly, so that every part has its share of both. With
+    one part the order is that of the roll-out batch, else it is shuffled anew for every epoch. Traces that
+    are member of no term are left out; a part without any is no step.
     """
     for epoch in range(options.epochs):
         parts: list[list[Row]] = [[] for _ in range(options.updates_per_rollout)]

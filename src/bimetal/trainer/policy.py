@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -42,8 +43,8 @@ class Other:
 class CausalPolicy(nn.Module):
     """A causal language model that returns per-token log-probabilities and declared statistics."""
 
-    def __init__(self, model: PreTrainedModel, *, autocast: torch.dtype | None = None) -> None:
-        """Wrap the model; ``autocast`` is the dtype of matrix products, ``None`` for the weights' own."""
+    def __init__(self, model: nn.Module, *, autocast: torch.dtype | None = None) -> None:
+        """Wrap a transformers model; ``autocast`` is the dtype of products, ``None`` for the weights' own."""
         super().__init__()
         self.model = model
         self.autocast = autocast
@@ -52,12 +53,17 @@ class CausalPolicy(nn.Module):
     def base(self) -> PreTrainedModel:
         """The transformers model, without the adapter wrapper if there is one."""
         unwrap = getattr(self.model, "get_base_model", None)
-        return unwrap() if unwrap is not None else self.model
+        return cast("PreTrainedModel", self.model if unwrap is None else unwrap())
+
+    @property
+    def output_layer(self) -> Any:  # noqa: ANN401 - transformers' types allow a model without one
+        """Hidden states to logits."""
+        return self.base.get_output_embeddings()
 
     @property
     def chunk_positions(self) -> int:
         """How many positions' logits exist at once."""
-        return max(CHUNK_ELEMENTS // int(self.base.get_output_embeddings().weight.shape[0]), 1)
+        return max(CHUNK_ELEMENTS // int(self.output_layer.weight.shape[0]), 1)
 
     def hidden(self, batch: Batch) -> Hidden:
         """The backbone's last hidden states at the response positions, in row-major order."""
@@ -71,7 +77,7 @@ class CausalPolicy(nn.Module):
     def head(self, hidden: Hidden) -> Float[Tensor, "p v"]:
         """Logits of hidden states, in float32 or wider."""
         with _autocast(hidden.device, self.autocast):
-            logits = self.base.get_output_embeddings()(hidden)
+            logits = self.output_layer(hidden)
         return logits if logits.dtype is torch.float64 else logits.float()
 
     def forward(
@@ -105,10 +111,11 @@ class CausalPolicy(nn.Module):
         with torch.no_grad():
             whole = self.base(input_ids=ids, use_cache=False).logits
             states = getattr(self.base, self.base.base_model_prefix)(input_ids=ids, use_cache=False)
-            parts = self.base.get_output_embeddings()(states.last_hidden_state)
+            parts = self.output_layer(states.last_hidden_state)
         if not torch.allclose(whole.float(), parts.float(), rtol=1e-4, atol=1e-4):
             raise ConfigError(
-                f"model {self.base.config.model_type!r}: its logits are not its output layer applied to its last "
+                f"model {self.base.config.model_type!r}: its logits are not its output layer applied to its "
+                "last "
                 "hidden states (scaled or capped logits); this architecture is not supported for training yet"
             )
 
@@ -141,7 +148,7 @@ class Critic(nn.Module):
         return PolicyOutput(logprobs=torch.zeros_like(dense), values=dense)
 
 
-def reduce_chunks(
+def reduce_chunks(  # noqa: PLR0913 - all of it enters one recomputed function of a chunk
     hidden: Hidden,
     head: Head,
     targets: Int[Tensor, " p"],

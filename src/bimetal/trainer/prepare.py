@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -134,7 +135,8 @@ def connect(recipe: Recipe, offer: Mapping[str, object], *, base: Path, code: Lo
     missing = [p.name for p in named if p.name not in offer and p.default is inspect.Parameter.empty]
     if missing:
         raise ConfigError(
-            f"backend {entry.name!r}: its connect asks for {', '.join(missing)}; the trainer offers {', '.join(offer)}"
+            f"backend {entry.name!r}: its connect asks for {', '.join(missing)}; the trainer offers "
+            f"{', '.join(offer)}"
         )
     return entry.module.connect(options, **{p.name: offer[p.name] for p in named if p.name in offer})
 
@@ -235,12 +237,13 @@ def check_context(recipe: Recipe, model: LoadedModel) -> None:
     Raises:
         ConfigError: Prompt and response limits together exceed it.
     """
-    limit = getattr(model.module.config.get_text_config(), "max_position_embeddings", None)
+    config: Any = model.module.config
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
     asked = recipe.trainer.max_prompt_tokens + recipe.trainer.max_response_tokens
     if limit is not None and asked > int(limit):
         raise ConfigError(
-            f"trainer.max_prompt_tokens + trainer.max_response_tokens is {asked}, above the {limit} positions of "
-            f"{model.name}; lower one of them"
+            f"trainer.max_prompt_tokens + trainer.max_response_tokens is {asked}, above the {limit} "
+            f"positions of {model.name}; lower one of them"
         )
 
 

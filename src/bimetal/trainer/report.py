@@ -17,8 +17,9 @@ from bimetal.core.types import JsonValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One step's metrics: ``Line(step=3, stage="sft", batch=2, metrics={"term/imitation/loss": 1.2}, times={...})``.
+    """One step's metrics.
 
+    ``Line(step=3, stage="sft", batch=2, metrics={"term/imitation/loss": 1.2}, times={...})``.
     ``times`` holds whatever depends on the clock, so that two runs can be compared without it.
     """
 
@@ -73,7 +74,8 @@ class JsonLines:
         whole = [line for line in lines if line.endswith(b"\n")]
         if len(whole) < count:
             raise CheckpointError(
-                f"{self.path}: the checkpoint was saved after {count} lines; found {len(whole)}; the file was changed"
+                f"{self.path}: the checkpoint was saved after {count} lines; found {len(whole)}; the file "
+                "was changed"
             )
         if lines:
             write_atomic(self.path, b"".join(whole[:count]))

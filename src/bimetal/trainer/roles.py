@@ -45,7 +45,7 @@ def role_of(name: str, module: nn.Module, optimizer: RoleOptimizer | None = None
 def frozen_role(name: str, module: nn.Module) -> Role:
     """A role that never trains; its parameters stop asking for gradients."""
     for parameter in module.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad = False
     return Role(name=name, module=module.eval(), parameters={})
 
 

@@ -56,7 +56,7 @@ class Position:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """See the module. ``start_stage`` makes a stage; ``evaluate_policy`` and ``save_policy`` are handed in."""
+    """See the module; ``start_stage``, ``evaluate_policy`` and ``save_policy`` are handed in."""
 
     recipe: Recipe
     folder: Path
@@ -151,8 +151,8 @@ class Run:
         self.position.batch_began_at = step
         if self.position.idle >= IDLE_LIMIT:
             raise TrainingError(
-                f"{IDLE_LIMIT} roll-out batches in a row held no trace to learn from; look at the traces: every "
-                "verdict may be unknown, or no prompt may have a demonstration"
+                f"{IDLE_LIMIT} roll-out batches in a row held no trace to learn from; look at the traces: "
+                "every verdict may be unknown, or no prompt may have a demonstration"
             )
         self.position.batch += 1
         every = self.recipe.evaluation.every_steps
@@ -174,7 +174,7 @@ class Run:
         """Write a checkpoint of everything."""
         position = self.position
         if position.step != position.saved_at:
-            # At the same step the checkpoint replaces its predecessor, and the one before stays the older one.
+            # At the same step the checkpoint replaces its predecessor; the one before stays the older one.
             position.older_batch = position.saved_batch
         position.saved_at, position.saved_batch = position.step, position.batch
         tensors: dict[str, dict[str, Tensor]] = {}

@@ -124,7 +124,7 @@ def _plan(recipe: Recipe, work: Workset, number: int, *, base: Path, code: Local
     return Plan(number=number, options=options, method=method)
 
 
-def begin(
+def begin(  # noqa: PLR0913 - what a stage needs from the run, handed in by name
     plan: Plan,
     recipe: Recipe,
     work: Workset,

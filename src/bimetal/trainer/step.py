@@ -5,6 +5,7 @@ and role. Every answer is a sum over micro-batches and ranks of terms that alrea
 the whole step, so no cut of the batch changes it (design contract C1).
 """
 
+# long: one object answers every question of an update rule
 from __future__ import annotations
 
 import math
@@ -102,7 +103,7 @@ class StepAsk:
         self._refuse_non_finite(broken, found, role)
         return found
 
-    def _backward(
+    def _backward(  # noqa: PLR0913 - one piece, and the step it is a part of
         self,
         terms: Sequence[Term],
         batch: Batch,

@@ -23,6 +23,9 @@ from bimetal.objectives.method import Method, Need
 from bimetal.rollout.curriculum import Candidate
 from bimetal.rollout.group import Rendering
 
+_Demonstrations = dict[PromptId, tuple[Demonstration, ...]]
+_Rows = tuple[dict[PromptId, Prompt], _Demonstrations, dict[PromptId, tuple[str, float]]]
+
 SHOWN = 3
 """How many offending rows a message names."""
 
@@ -118,15 +121,10 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
     )
 
 
-def _generated(
-    recipe: Recipe, domains: Mapping[str, tuple[Entry, Options]]
-) -> tuple[
-    dict[PromptId, Prompt], dict[PromptId, tuple[Demonstration, ...]], dict[PromptId, tuple[str, float]]
-]:
+def _generated(recipe: Recipe, domains: Mapping[str, tuple[Entry, Options]]) -> _Rows:
     """The procedural domains' prompts, their demonstrations and their pools."""
-    prompts: dict[PromptId, Prompt] = {}
-    demonstrations: dict[PromptId, tuple[Demonstration, ...]] = {}
-    pools: dict[PromptId, tuple[str, float]] = {}
+    rows: _Rows = {}, {}, {}
+    prompts, demonstrations, pools = rows
     for key, (entry, options) in domains.items():
         for prompt, shown in entry.module.load(options, Split.TRAIN) if hasattr(entry.module, "load") else ():
             named = _named(prompt, key, recipe.domain[key].name)
@@ -134,7 +132,7 @@ def _generated(
             pools[named.id] = key, recipe.domain[key].weight
             if shown:
                 demonstrations[named.id] = tuple(replace(d, prompt_id=named.id) for d in shown)
-    return prompts, demonstrations, pools
+    return rows
 
 
 def open_domains(
