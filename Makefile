@@ -2,7 +2,8 @@
 BIMETAL_PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-PYTEST := $(BIN)/python -m pytest
+# Two processes of one thread each: what two cores and 4 GiB of memory carry. A file stays in one process.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 CORE := .venv/.core-installed
 DEV := .venv/.dev-installed
 
