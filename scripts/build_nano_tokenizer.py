@@ -25,9 +25,10 @@ from bimetal.core.types import Split
 VOCABULARY = 448
 SPECIAL_TOKENS = ("<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
 
-# A word takes its colon and the space behind it, an operator the spaces around it, and a digit
-# stands alone: "Answer: 42" is "Answer: ", "4", "2", and "17 + 25" is "1", "7", " + ", "2", "5".
-PIECES = r"\d|\n?[^\W\d_]+:? ?| ?[-+*/=<>] ?|[,.;?!] |\n+|\s|[^\w\s]|_"
+# A word, a digit, a sign and a space are tokens of their own, so that "cat" is the same token wherever it stands: a small
+# model finds a word again by its token, and "cat " or "cat?" would be strangers to it. Only separators that never vary
+# are longer: the beginning of the answer line, and "; ".
+PIECES = r"\nAnswer: |; |\d|[^\W\d_]+|\s|[^\w\s]|_"
 
 
 def lab_texts(prompts: int) -> Iterator[str]:
