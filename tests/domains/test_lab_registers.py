@@ -72,7 +72,7 @@ def test_the_solver_writes_every_state_and_the_asked_value(registers: int) -> No
         told = [
             " ".join([step, *map(str, state.values())]) for step, state in zip(steps, states[1:], strict=True)
         ]
-        written = ";".join(told)
+        written = ";".join([" ".join(map(str, states[0].values())), *told])
         assert demonstration.text == f"{written}\nAnswer: {states[-1][asked]}"
         assert prompt.reference == str(states[-1][asked])
 

@@ -74,6 +74,23 @@ def test_the_solver_is_right(rows: int) -> None:
         assert demonstration.text.endswith(f"\nAnswer: {prompt.reference}")
 
 
+def test_every_row_is_copied_with_the_total_so_far() -> None:
+    for prompt, (demonstration,) in load(Config(count=SMALL), Split.TRAIN):
+        asked, table = prompt.messages[0].content.split("? ")
+        question, about = asked.split(" ")
+        if question in ("num", "color"):
+            continue
+        steps, totals = demonstration.text.split("\n")[0].split(";"), [0]
+        for row in table.split("; "):
+            _, number, color = row.split(" ")
+            if color == about:
+                told = {"count": totals[-1] + 1, "sum": totals[-1] + int(number), "max": max(totals[-1], int(number))}
+                totals.append(told[question])
+            else:
+                totals.append(totals[-1])
+        assert steps == [f"{row} {total}" for row, total in zip(table.split("; "), totals[1:], strict=True)]
+
+
 def test_every_kind_of_question_is_asked() -> None:
     asked = {p.messages[0].content.split(" ")[0] for p, _ in load(Config(count=SMALL), Split.TRAIN)}
     assert asked == {"num", "color", "sum", "count", "max"}

@@ -1,7 +1,8 @@
 """Following a small program through the states of its registers (simulation).
 
-``a=3 b=5; a+=b; swap a b; b-=2; a?`` is solved by repeating each step with all registers after it
-(``a+=b 8 5;swap a b 5 8;b-=2 5 6``), so that no step needs to be counted off.
+``a=3 b=5; a+=b; swap a b; b-=2; a?`` is solved by writing the registers, then each step with all
+registers after it (``3 5;a+=b 8 5;swap a b 5 8;b-=2 5 6``), so that no step needs to be counted off
+and every state stands right behind the one before.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def _states(program: Program) -> list[State]:
 
 
 def _solve(program: Program, slips: Slips, largest: int) -> Solution:
-    state, written = program.start, list[str]()
+    state = program.start
+    written = [" ".join(map(str, state))]
     for step in program.steps:
         right = _after(state, step)
         near = [value for value in range(right[step.target] - 2, right[step.target] + 3) if value >= 0]

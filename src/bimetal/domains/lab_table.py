@@ -1,8 +1,8 @@
 """Looking up and adding up in a small table (tabular).
 
-``sum red? ann 3 red; bob 7 blue; cat 5 red`` is solved by copying out the rows that count, each
-with the total so far (``ann 3 3;cat 5 8``). The question stands first, so that whoever reads on
-knows which rows count. Rows in another order are the same problem.
+``sum red? ann 3 red; bob 7 blue; cat 5 red`` is solved by copying out the rows in order, each with
+the total so far (``ann 3 red 3;bob 7 blue 3;cat 5 red 8``), so that every step looks only at its
+own row, the question and the total before it. Rows in another order are the same problem.
 """
 
 from __future__ import annotations
@@ -144,17 +144,18 @@ def _solve(query: Query, slips: Slips) -> Solution:
     if query.question in ("lookup", "color"):
         return _look_up(query, slips)
     total, written = 0, list[str]()
-    for row in query.matches:
-        if query.question == "count":
-            total = slips.number(total + 1, least=1, most=len(NAMES))
-            written.append(f"{row.name} {total}")
-        elif query.question == "sum":
-            total = slips.number(total + row.number, least=1, most=99 * len(NAMES))
-            written.append(f"{row.name} {row.number} {total}")
-        else:
-            total = slips.number(max(total, row.number), least=1, most=99)
-            written.append(f"{row.name} {row.number} {total}")
+    for row in query.rows:
+        if row in query.matches:
+            total = slips.number(_with(total, row, query.question), least=1, most=99 * len(NAMES))
+        written.append(f"{row} {total}")
     return Solution(steps=tuple(written), answer=str(total))
+
+
+def _with(total: int, row: Row, question: Question) -> int:
+    """The count, sum or maximum so far, with one more row."""
+    if question == "count":
+        return total + 1
+    return total + row.number if question == "sum" else max(total, row.number)
 
 
 def _look_up(query: Query, slips: Slips) -> Solution:
