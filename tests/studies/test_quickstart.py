@@ -51,14 +51,18 @@ def test_the_summary_has_every_number_that_is_promised(made: Quickstart) -> None
 
 
 def test_train_seconds_are_those_of_the_two_stages_alone(made: Quickstart) -> None:
-    lines = [json.loads(text) for text in (made.folder / "metrics.jsonl").read_text(encoding="ascii").splitlines()]
+    lines = [
+        json.loads(text) for text in (made.folder / "metrics.jsonl").read_text(encoding="ascii").splitlines()
+    ]
     spent = max(line["times"].get("budget/wall_seconds", 0.0) for line in lines)
     assert made.summary["train_seconds"] == spent
 
 
 def test_the_control_spends_what_the_whole_run_spent(made: Quickstart) -> None:
     main, control = (
-        json.loads((folder / "metrics.jsonl").read_text(encoding="ascii").splitlines()[-2])["metrics"]["budget/flops"]
+        json.loads((folder / "metrics.jsonl").read_text(encoding="ascii").splitlines()[-2])["metrics"][
+            "budget/flops"
+        ]
         for folder in (made.folder, made.folder / "control")
     )
     assert made.summary["flops"] == main
@@ -92,8 +96,10 @@ def test_a_second_call_goes_on_where_the_first_one_was(made: Quickstart) -> None
 
 def test_the_control_is_the_first_stage_alone_with_the_whole_budget(tmp_path: Path) -> None:
     recipe = packaged_recipe(tmp_path, ())
-    spent = {currency: 0 for currency in Currency} | {Currency.FLOPS: 12345}
-    control = control_recipe(recipe, Outcome(folder=tmp_path, finished=True, step=1, progress=1.0, spent=spent))
+    spent = dict.fromkeys(Currency, 0) | {Currency.FLOPS: 12345}
+    control = control_recipe(
+        recipe, Outcome(folder=tmp_path, finished=True, step=1, progress=1.0, spent=spent)
+    )
     assert [stage.method.name for stage in control.stage] == ["sft"]
     assert control.stage[0].share == 1.0
     assert control.budget.amount == 12345
