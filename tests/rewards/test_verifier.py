@@ -333,12 +333,15 @@ def test_closing_twice_is_allowed_and_leaves_no_process(base: Path) -> None:
 
 
 PROGRAM = """
+import signal
 import sys
 from pathlib import Path
 from bimetal.core.catalogue import LocalCode
 from bimetal.core.types import Message, Prompt
 from bimetal.rewards.verifier import VerifierPool, VerifyTask
 
+# A program that a shell starts in the background is born deaf to Ctrl-C, and so are its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with VerifierPool(1, 1000.0, base=Path(sys.argv[1]), code=LocalCode.ALLOWED) as pool:
     prompt = Prompt(id="p", domain="p", messages=(Message(role="user", content="q"),), reference="42")
     pool.verify([VerifyTask(domain="./domain.py", prompt=prompt, responses=("42",))])
