@@ -18,9 +18,6 @@ class LoraOptions(Options):
     alpha: int = Field(default=32, ge=1)
     """Scale of the adapters; they are multiplied by alpha / rank."""
 
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the adapters' inputs that is dropped while training."""
-
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
     """Names of the layers that get an adapter; all-linear takes every linear layer but the head."""
 

@@ -27,6 +27,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from bimetal.config.model import LoraOptions, ModelOptions
 from bimetal.core.errors import CheckpointError, ConfigError, boundary
@@ -72,6 +73,8 @@ def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, s
         module, tokenizer = load_embedded(options.name, seed=seed)
     else:
         module, tokenizer = _pretrained(options, base)
+    # Its bars would stand between the run's own lines; the run reports what takes time.
+    disable_progress_bar()
     # Through the base class: transformers' own ``to`` is wrapped in a way that hides its type.
     nn.Module.to(module, dtype=getattr(torch, options.dtype))
     embedding: Any = module.get_input_embeddings()
@@ -224,7 +227,8 @@ def _with_adapters(module: PreTrainedModel, options: LoraOptions, *, seed: int) 
     config = LoraConfig(
         r=options.rank,
         lora_alpha=options.alpha,
-        lora_dropout=options.dropout,
+        # Dropout would draw from the global generator, and rollouts are written without it.
+        lora_dropout=0.0,
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )

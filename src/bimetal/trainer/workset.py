@@ -44,6 +44,7 @@ class Workset:
 
     ``pools`` maps a prompt to the pool it is drawn from and that pool's weight. ``notes`` say in words what
     was done with the data, ``bad_rows`` what was set aside, ``fingerprint`` is a hash of everything.
+    ``drawn`` keeps held-out problems once they were drawn.
     """
 
     prompts: Mapping[PromptId, Prompt]
@@ -55,6 +56,7 @@ class Workset:
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
     domains: Mapping[str, tuple[Entry, Options]] = field(default_factory=dict)
+    drawn: dict[tuple[Split, str], list[Prompt]] = field(default_factory=dict)
     places: Mapping[PromptId, Place] = field(default_factory=dict)
 
     def candidates(self, stream: Stream, keep: Callable[[Prompt], bool]) -> list[Candidate]:
@@ -72,12 +74,11 @@ class Workset:
         entry, options = self.domains[domain]
         if not hasattr(entry.module, "load"):
             return []
-        found: list[Prompt] = []
-        for prompt, _ in entry.module.load(options, split):
-            if len(found) == count:
-                break
-            found.append(_named(prompt, domain, self.referees[domain].entry))
-        return found
+        # Drawing a split takes as long as judging it, and every evaluation of a run asks for the same one.
+        if (split, domain) not in self.drawn:
+            rows = entry.module.load(options, split)
+            self.drawn[split, domain] = [_named(p, domain, self.referees[domain].entry) for p, _ in rows]
+        return self.drawn[split, domain][:count]
 
 
 def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
