@@ -25,11 +25,13 @@ from bimetal.core.types import Split
 VOCABULARY = 448
 SPECIAL_TOKENS = ("<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
 
-# A name, a digit, a sign and a space are tokens of their own, so that "cat" is the same token wherever it stands: a small
-# model finds a word again by its token, and "cat " or "cat?" would be strangers to it. Only what never varies is longer:
-# separators, the beginning of the answer line, and words that always follow a space.
+# A name, a digit, a sign and a space are tokens of their own, so that "cat" is the same token wherever it
+# stands: a small model finds a word again by its token, and "cat " or "cat?" would be strangers to it. Only
+# what never varies is longer: separators, the beginning of the answer line, and words that always follow a
+# space.
 PIECES = (
-    r"\nAnswer: |Who is honest\?|: |\. |; | (?:lies|honest|and|or|like|unlike|make|red|blue|green|pink|yes|no|ok)\b"
+    r"\nAnswer: |Who is honest\?|: |\. |; | (?:lies|honest|and|or|like|unlike|make|red|blue|green|pink|yes|no|ok)"
+    r"\b"
     r"|\d|[^\W\d_]+|\s|[^\w\s]|_"
 )
 

@@ -84,7 +84,11 @@ def test_every_row_is_copied_with_the_total_so_far() -> None:
         for row in table.split("; "):
             _, number, color = row.split(" ")
             if color == about:
-                told = {"count": totals[-1] + 1, "sum": totals[-1] + int(number), "max": max(totals[-1], int(number))}
+                told = {
+                    "count": totals[-1] + 1,
+                    "sum": totals[-1] + int(number),
+                    "max": max(totals[-1], int(number)),
+                }
                 totals.append(told[question])
             else:
                 totals.append(totals[-1])
