@@ -30,8 +30,8 @@ SPECIAL_TOKENS = ("<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>
 # what never varies is longer: separators, the beginning of the answer line, and words that always follow a
 # space.
 PIECES = (
-    r"\nAnswer: |Who is honest\?|: |\. |; | (?:lies|honest|and|or|like|unlike|make|red|blue|green|pink|yes|no|ok)"
-    r"\b"
+    r"\nAnswer: |Who is honest\?|: |\. |; "
+    r"| (?:lies|honest|and|or|like|unlike|make|red|blue|green|pink|yes|no|ok)\b"
     r"|\d|[^\W\d_]+|\s|[^\w\s]|_"
 )
 
