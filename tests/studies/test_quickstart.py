@@ -102,6 +102,8 @@ def test_the_control_is_the_first_stage_alone_with_the_whole_budget(tmp_path: Pa
     )
     assert [stage.method.name for stage in control.stage] == ["sft"]
     assert control.stage[0].share == 1.0
+    assert control.stage[0].optimizer.schedule == recipe.stage[-1].optimizer.schedule
+    assert control.stage[0].optimizer.learning_rate == recipe.stage[0].optimizer.learning_rate
     assert control.budget.amount == 12345
     assert control.seed == recipe.seed
     assert control.model == recipe.model

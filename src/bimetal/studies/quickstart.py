@@ -87,9 +87,14 @@ def packaged_recipe(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def control_recipe(recipe: Recipe, main: Outcome) -> Recipe:
-    """SFT alone, with what the whole run spent as its budget."""
-    first = recipe.stage[0]
-    stage = first.model_copy(update={"share": 1.0})
+    """SFT alone, with what the whole run spent as its budget.
+
+    It has the first stage's options, and the last stage's course of the learning rate: a control that never
+    came down from its peak would be a weak one.
+    """
+    first, last = recipe.stage[0], recipe.stage[-1]
+    optimizer = first.optimizer.model_copy(update={"schedule": last.optimizer.schedule})
+    stage = first.model_copy(update={"share": 1.0, "optimizer": optimizer})
     budget = BudgetOptions(currency="flops", amount=float(main.spent[Currency.FLOPS]))
     return recipe.model_copy(
         update={
