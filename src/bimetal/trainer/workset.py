@@ -61,12 +61,10 @@ class Workset:
 
     def candidates(self, stream: Stream, keep: Callable[[Prompt], bool]) -> list[Candidate]:
         """The prompts of one stream that a curriculum may draw."""
+        chosen = [(p, *self.pools[p.id]) for p in self.prompts.values() if p.stream is stream and keep(p)]
         return [
-            Candidate(
-                prompt_id=p.id, pool=self.pools[p.id][0], weight=self.pools[p.id][1], difficulty=p.difficulty
-            )
-            for p in self.prompts.values()
-            if p.stream is stream and keep(p)
+            Candidate(prompt_id=p.id, pool=pool, weight=weight, difficulty=p.difficulty)
+            for p, pool, weight in chosen
         ]
 
     def held_out(self, split: Split, domain: str, count: int) -> list[Prompt]:
