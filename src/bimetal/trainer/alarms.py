@@ -12,7 +12,7 @@ HORIZON = 0.9
 """Decay per step of the running means that alarms compare with."""
 
 ENTROPY_FLOOR = 0.1
-"""Entropy below this share of the stage's first is a collapse, where the reward is not near 1 as well."""
+"""A running entropy below this share of the stage's highest is a collapse, unless the reward is near 1."""
 
 SOLVED = 0.95
 """Above this mean reward a low entropy is success."""
@@ -31,7 +31,8 @@ DRIFT = 0.05
 class Alarms:
     """The alarms of one stage; ``check`` returns the names and messages of those that ring."""
 
-    first_entropy: float | None = None
+    entropy: float | None = None
+    peak_entropy: float | None = None
     reward: float | None = None
     reward_at_evaluation: float | None = None
     held_out: float | None = None
@@ -40,14 +41,7 @@ class Alarms:
         """Look at one step; each alarm has a sentence for people."""
         found: dict[str, str] = {}
         self._follow_reward(metrics.get("reward/mean"))
-        entropy = metrics.get("policy/entropy")
-        if entropy is not None:
-            self.first_entropy = entropy if self.first_entropy is None else self.first_entropy
-            if entropy < ENTROPY_FLOOR * self.first_entropy and (self.reward is None or self.reward < SOLVED):
-                found["entropy_collapse"] = (
-                    f"entropy fell from {self.first_entropy:.3g} to {entropy:.3g} nats per token while the "
-                    "reward is not near 1; lower the learning rate or raise the upper clip"
-                )
+        found |= self._collapse(metrics.get("policy/entropy"))
         truncated = metrics.get("rollout/truncated_share")
         if truncated is not None and truncated > TRUNCATED_SHARE:
             found["truncation"] = (
@@ -62,9 +56,24 @@ class Alarms:
         found |= self._drift(metrics.get("reward/held_out_mean"))
         return found
 
+    def _collapse(self, entropy: float | None) -> dict[str, str]:
+        """Running means are compared: one step's entropy is that of a few rollouts."""
+        if entropy is None:
+            return {}
+        now = self.entropy = _smoothed(self.entropy, entropy)
+        peak = self.peak_entropy = max(now, self.peak_entropy or 0.0)
+        if now >= ENTROPY_FLOOR * peak or (self.reward is not None and self.reward >= SOLVED):
+            return {}
+        return {
+            "entropy_collapse": (
+                f"entropy fell from {peak:.3g} to {now:.3g} nats per token while the reward "
+                "is not near 1; lower the learning rate or raise the upper clip"
+            )
+        }
+
     def _follow_reward(self, reward: float | None) -> None:
         if reward is not None:
-            self.reward = reward if self.reward is None else HORIZON * self.reward + (1 - HORIZON) * reward
+            self.reward = _smoothed(self.reward, reward)
 
     def _drift(self, held_out: float | None) -> dict[str, str]:
         if held_out is None:
@@ -86,7 +95,8 @@ class Alarms:
     def state_dict(self) -> dict[str, JsonValue]:
         """Everything that must be restored on resume."""
         return {
-            "first_entropy": self.first_entropy,
+            "entropy": self.entropy,
+            "peak_entropy": self.peak_entropy,
             "reward": self.reward,
             "reward_at_evaluation": self.reward_at_evaluation,
             "held_out": self.held_out,
@@ -94,5 +104,10 @@ class Alarms:
 
     def load_state_dict(self, state: Mapping[str, JsonValue]) -> None:
         """Restore what ``state_dict`` gave."""
-        for name in ("first_entropy", "reward", "reward_at_evaluation", "held_out"):
+        for name in ("entropy", "peak_entropy", "reward", "reward_at_evaluation", "held_out"):
             setattr(self, name, cast("float | None", state[name]))
+
+
+def _smoothed(mean: float | None, value: float) -> float:
+    """The running mean with one more value; the first value begins it."""
+    return value if mean is None else HORIZON * mean + (1 - HORIZON) * value
