@@ -26,6 +26,11 @@ def print_text(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+def print_progress(text: str) -> None:
+    """Write what is being done to standard error, so that standard output stays for results."""
+    sys.stderr.write(printable(text) + "\n")
+
+
 def print_error(text: str) -> None:
     """Write one message to standard error."""
     sys.stderr.write(f"bimetal: {printable(text)}\n")

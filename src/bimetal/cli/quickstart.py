@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bimetal.cli._console import JsonFlag, print_json, print_table, print_text
+from bimetal.cli._console import JsonFlag, print_json, print_progress, print_table, print_text
 
 if TYPE_CHECKING:
     from bimetal.core.types import JsonValue
@@ -35,6 +35,7 @@ def command(
         overrides=overrides or (),
         problems=problems,
         sinks=lambda run: [ProgressSink(run.recipe.name, start=run.budget.progress)],
+        note=print_progress,
     )
     if json:
         print_json(found.summary)
@@ -50,25 +51,16 @@ def _table(summary: dict[str, JsonValue] | object) -> None:
 
     document = cast("dict[str, Any]", summary)
     arms = ("before", "after_sft", "after", "sft_same_budget")
-    rows = [
-        [
-            name,
-            *(f"{one[arm]:.3f}" for arm in arms),
-            _interval(one["diff_vs_sft"]),
-            _interval(one["diff_vs_control"]),
-        ]
-        for name, one in [*document["domains"].items(), ("average", document["average"])]
-    ]
-    titles = (
-        "domain",
-        "before",
-        "after SFT",
-        "after hybrid",
-        "SFT same budget",
-        "hybrid - SFT",
-        "hybrid - control",
+    lines = [*document["domains"].items(), ("average", document["average"])]
+    print_table(
+        ("domain", "before", "after SFT", "after hybrid", "SFT, same budget"),
+        [[name, *(f"{one[arm]:.3f}" for arm in arms)] for name, one in lines],
     )
-    print_table(titles, rows)
+    print_text()
+    print_table(
+        ("domain", "hybrid - SFT stage", "hybrid - SFT, same budget"),
+        [[name, _interval(one["diff_vs_sft"]), _interval(one["diff_vs_control"])] for name, one in lines],
+    )
     count = next(iter(document["domains"].values()))["n"]
     print_text(
         f"{count} held-out problems per domain; intervals are 95 %, paired, over problems only: one training "

@@ -54,9 +54,14 @@ class Quickstart:
 
 
 def quickstart(
-    folder: Path, *, overrides: Sequence[str] = (), problems: int = FINAL_PROBLEMS, sinks: Sinks | None = None
+    folder: Path,
+    *,
+    overrides: Sequence[str] = (),
+    problems: int = FINAL_PROBLEMS,
+    sinks: Sinks | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Quickstart:
-    """Run the main job in this folder, or go on with one that was interrupted there.
+    """Run the main job in this folder, or go on with one that was interrupted there; ``note`` tells people.
 
     Raises:
         ConfigError: An override cannot work, or the extra ``plots`` is not installed.
@@ -69,10 +74,11 @@ def quickstart(
     folder = folder.resolve()
     recipe = packaged_recipe(folder, overrides)
     main = _finished(recipe, sinks)
+    note("the control: SFT alone, until it has spent as much as the whole run")
     control = _finished(control_recipe(recipe, main), sinks)
     parts = load_parts(recipe, base=folder, code=LocalCode.REFUSED)
     with closing(parts.pool):
-        results = _evaluated(parts, main, control, problems)
+        results = _evaluated(parts, main, control, problems, note=note)
     summary = summarize(recipe, main, parts, results)
     write_atomic(folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode("ascii"))
     write_report(folder, results, main, overrides)
@@ -200,7 +206,9 @@ def _finished(recipe: Recipe, sinks: Sinks | None) -> Outcome:
     return outcome
 
 
-def _evaluated(parts: Parts, main: Outcome, control: Outcome, count: int) -> dict[str, SuiteResult]:
+def _evaluated(
+    parts: Parts, main: Outcome, control: Outcome, count: int, *, note: Callable[[str], None]
+) -> dict[str, SuiteResult]:
     """The four models' answers to the final problems, saved below ``eval/``."""
     domains = problems_of(parts, Split.TEST, count)
     first = parts.recipe.stage[0].name
@@ -212,6 +220,7 @@ def _evaluated(parts: Parts, main: Outcome, control: Outcome, count: int) -> dic
     }
     results = {}
     for version, (name, path) in enumerate(weights.items()):
+        note(f"final problems, model {LABELS[name]}: {sum(map(len, domains.values())):,} answers")
         parts.backend.load_weights(path, version)
         results[name] = measured(parts, domains, name=LABELS[name], split=Split.TEST)
         save(results[name], main.folder, name=name)
