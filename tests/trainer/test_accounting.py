@@ -7,10 +7,12 @@ from dataclasses import replace
 from tests.rollout.scene import CORRECT, prompt, trace
 
 from bimetal.core.budget import Currency, FlopModel
-from bimetal.core.types import Group, Origin, Segment
-from bimetal.testing.tiny import VOCABULARY, tiny_policy
+from bimetal.core.types import Group, Origin, Segment, Stream
+from bimetal.methods import grpo
+from bimetal.objectives.method import RunShape
+from bimetal.testing.tiny import VOCABULARY, random_groups, tiny_policy
 from bimetal.trainer.accounting import flop_model, pass_cost, rollout_cost, update_cost
-from bimetal.trainer.signals import Passes
+from bimetal.trainer.signals import Passes, wanted
 
 MODEL = FlopModel(matrix_parameters=100, layers=2, attention_width=3, hidden=5, vocabulary=7)
 # A token in the layers: 2 * 100; per attended position: 4 * 2 * 3 = 24; its logits: 2 * 5 * 7 = 70.
@@ -89,3 +91,13 @@ def test_the_shape_of_a_model_is_read_from_its_modules():
     assert found == FlopModel(
         matrix_parameters=2 * 3072, layers=2, attention_width=16, hidden=16, vocabulary=VOCABULARY
     )
+
+
+def test_groups_without_a_rollout_need_no_pass_of_the_old_policy():
+    groups = random_groups(3, groups=2, size=3)
+    lent = [t.id for g in groups if g.prompt.stream is Stream.DEMONSTRATIONS for t in g.traces]
+    method = grpo.build(grpo.Config(), RunShape(max_response_tokens=12, group_size=3))
+    found = [t.id for t in wanted(method, groups, updates=2).old]
+    assert lent
+    assert found == [t.id for g in groups for t in g.traces if t.id not in lent]
+    assert wanted(method, groups, updates=1).old == ()

@@ -27,15 +27,22 @@ class Passes:
 def wanted(method: Method, groups: Sequence[Group], *, updates: int) -> Passes:
     """The passes this method needs for this roll-out batch.
 
-    With one update the old policy is the policy, so its pass is saved.
+    With one update the old policy is the policy, so its pass is saved. A term that takes a ratio over the old
+    policy has its members in groups with rollouts.
     """
     traces = tuple(t for g in groups for t in g.traces)
-    written = tuple(t for t in traces if any(s.origin is Origin.POLICY for s in t.segments))
+    # A group without a rollout has nobody to compare with: it is imitated, and imitation needs no old policy.
+    compared = tuple(t for g in groups if any(map(_is_written, g.traces)) for t in g.traces)
     return Passes(
-        old=traces if written and updates > 1 else (),
+        old=compared if updates > 1 else (),
         reference=traces if Need.REFERENCE in method.needs else (),
-        values=written if Need.CRITIC in method.needs else (),
+        values=tuple(filter(_is_written, traces)) if Need.CRITIC in method.needs else (),
     )
+
+
+def _is_written(trace: Trace) -> bool:
+    """Whether the policy wrote any of it."""
+    return any(s.origin is Origin.POLICY for s in trace.segments)
 
 
 def signals(models: Models, passes: Passes, *, micro_batch_tokens: int) -> Signals:
