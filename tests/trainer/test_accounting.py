@@ -96,7 +96,7 @@ def test_the_shape_of_a_model_is_read_from_its_modules():
 def test_groups_without_a_rollout_need_no_pass_of_the_old_policy():
     groups = random_groups(3, groups=2, size=3)
     lent = [t.id for g in groups if g.prompt.stream is Stream.DEMONSTRATIONS for t in g.traces]
-    method = grpo.build(grpo.Config(), RunShape(max_response_tokens=12, group_size=3))
+    method = grpo.build(grpo.Config.model_validate({}), RunShape(max_response_tokens=12, group_size=3))
     found = [t.id for t in wanted(method, groups, updates=2).old]
     assert lent
     assert found == [t.id for g in groups for t in g.traces if t.id not in lent]
