@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -96,12 +97,24 @@ def test_returns_and_signals_stand_on_response_tokens_and_are_absent_where_nobod
         old_logprobs={TraceId("a"): (-1.0, -2.0, -3.0), TraceId("b"): (-4.0,)},
     )
     batch = a_batch(*rows, signals=signals)
-    assert batch.returns.tolist() == [[0, 0, 0.1, 0.2, 0.3], [0] * 5]
-    assert batch.old_values.tolist() == [[0, 0, 1.0, 2.0, 3.0], [0] * 5]
+    # Row b has one response token, and nobody computed its return or value: NaN, which no term may read.
+    torch.testing.assert_close(
+        batch.returns, torch.tensor([[0, 0, 0.1, 0.2, 0.3], [0, 0, math.nan, 0, 0]]).double(), equal_nan=True
+    )
+    torch.testing.assert_close(
+        batch.old_values, torch.tensor([[0, 0, 1.0, 2.0, 3.0], [0, 0, math.nan, 0, 0]]).double(), equal_nan=True
+    )
     assert batch.old_logprobs.tolist() == [[0, 0, -1.0, -2.0, -3.0], [0, 0, -4.0, 0, 0]]
     assert batch.reference_logprobs is None
     bare = a_batch(*(a_row(n, HEAD, TOOL) for n in "ab"))
     assert (bare.returns, bare.old_values, bare.old_logprobs) == (None, None, None)
+
+
+def test_a_signal_that_only_traces_of_other_steps_have_is_nan_and_not_absent():
+    signals = Signals(old_logprobs={TraceId("elsewhere"): (-1.0,)})
+    batch = a_batch(a_row("a", HEAD, TOOL), signals=signals)
+    assert [math.isnan(x) for x in batch.old_logprobs[0].tolist()] == [False, False, True]
+    assert batch.reference_logprobs is None
 
 
 def test_author_and_sampler_log_probabilities_are_all_there_or_absent():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -97,19 +98,28 @@ class _Canvas:
         return out
 
     def optional(self, numbers: Sequence[Sequence[float] | None]) -> Float[Tensor, "b t"] | None:
-        """As ``responses``; rows without numbers get 0; ``None`` if no row has any."""
+        """As ``responses``; ``None`` if no row has any; rows without numbers get NaN.
+
+        A term that reads a number nobody computed is then not finite, and the step is refused: a 0 in its
+        place would train on without a word.
+        """
         if all(line is None for line in numbers):
             return None
+        return self._known(numbers)
+
+    def named(self, numbers: Mapping[TraceId, Sequence[float]]) -> Float[Tensor, "b t"] | None:
+        """As ``optional``, by trace id; where only other rows have numbers, these get NaN."""
+        if not numbers:
+            return None
+        return self._known([numbers.get(row.trace.id) for row in self.rows])
+
+    def _known(self, numbers: Sequence[Sequence[float] | None]) -> Float[Tensor, "b t"]:
         return self.responses(
             [
-                [0.0] * row.trace.response_length if line is None else line
+                [math.nan] * row.trace.response_length if line is None else line
                 for row, line in zip(self.rows, numbers, strict=True)
             ]
         )
-
-    def named(self, numbers: Mapping[TraceId, Sequence[float]]) -> Float[Tensor, "b t"] | None:
-        """As ``optional``, by trace id."""
-        return self.optional([numbers.get(row.trace.id) for row in self.rows])
 
 
 def _membership(canvas: _Canvas, terms: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -76,7 +76,10 @@ def update(run: Run, groups: tuple[Group, ...]) -> None:
     for rows in optimizer_parts(groups, credits, options, streams=run.streams, batch=run.position.batch):
         compare = run.is_due(trainer.source_gradient_every)
         shape = StepShape(
-            micro_batch_tokens=trainer.micro_batch_tokens, compare_sources=compare, number=run.position.step
+            micro_batch_tokens=trainer.micro_batch_tokens,
+            compare_sources=compare,
+            number=run.position.step,
+            old_is_policy=updates == 1,
         )
         batch = collate(rows, terms=[t.name for t in method.terms], signals=found)
         metrics = take_step(

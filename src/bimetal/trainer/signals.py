@@ -28,7 +28,8 @@ def wanted(method: Method, groups: Sequence[Group], *, updates: int) -> Passes:
     """The passes this method needs for this roll-out batch.
 
     With one update the old policy is the policy, so its pass is saved. A term that takes a ratio over the old
-    policy has its members in groups with rollouts.
+    policy has its members in groups with rollouts; elsewhere the old log-probabilities are NaN, so one that
+    has not is refused at its first step.
     """
     traces = tuple(t for g in groups for t in g.traces)
     # A group without a rollout has nobody to compare with: it is imitated, and imitation needs no old policy.

@@ -36,11 +36,16 @@ SOURCES = (Origin.DEMONSTRATION, Origin.POLICY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
-    """How a step is cut and watched: padded tokens per micro-batch, and whether to compare sources."""
+    """How a step is cut and watched: padded tokens per micro-batch, and whether to compare sources.
+
+    ``old_is_policy`` says that this is the only update of its roll-out batch, so that the old policy is the
+    policy and its log-probabilities need no pass of their own.
+    """
 
     micro_batch_tokens: int
     compare_sources: bool = False
     number: int = 0
+    old_is_policy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +131,7 @@ class StepAsk:
                 f"role {runner.name!r} has no module of its own; ask `through` a role that has one"
             )
         output = run(runner, rows, self.method.statistics, self.models)
-        if rows.old_logprobs is None:
-            # One update per roll-out batch: the old policy is the policy, so its numbers cost nothing.
+        if rows.old_logprobs is None and self.shape.old_is_policy:
             rows = rows.with_fields(old_logprobs=output.logprobs.detach())
         loss, pieces = evaluate(terms, rows, output, step_shares=local, coefficients=self.coefficients)
         if piece.live and watch:
@@ -151,7 +155,8 @@ class StepAsk:
         )
         raise NonFiniteError(
             f"step {self.shape.number}: not finite: {where}. The optimizer has not moved. "
-            "Lower the learning rate or look at these traces; the last checkpoint is intact"
+            "Lower the learning rate or look at these traces (a method that reads a number which no pass "
+            "computed for them shows like this, too); the last checkpoint is intact"
         )
 
 
