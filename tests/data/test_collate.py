@@ -102,7 +102,9 @@ def test_returns_and_signals_stand_on_response_tokens_and_are_absent_where_nobod
         batch.returns, torch.tensor([[0, 0, 0.1, 0.2, 0.3], [0, 0, math.nan, 0, 0]]).double(), equal_nan=True
     )
     torch.testing.assert_close(
-        batch.old_values, torch.tensor([[0, 0, 1.0, 2.0, 3.0], [0, 0, math.nan, 0, 0]]).double(), equal_nan=True
+        batch.old_values,
+        torch.tensor([[0, 0, 1.0, 2.0, 3.0], [0, 0, math.nan, 0, 0]]).double(),
+        equal_nan=True,
     )
     assert batch.old_logprobs.tolist() == [[0, 0, -1.0, -2.0, -3.0], [0, 0, -4.0, 0, 0]]
     assert batch.reference_logprobs is None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from bimetal.config.options import Options
 from bimetal.core.errors import unknown_name
-from bimetal.core.types import Stream
+from bimetal.core.types import Split, Stream
 
 FormatName = Literal["auto", "canonical", "messages", "prompt_completion", "gsm8k", "verl"]
 """The row formats that can be read; `auto` decides by the names of the columns."""
@@ -52,6 +52,10 @@ class SourceOptions(Options):
     domain: str = ""
     """Name of the domain whose verifier judges answers. Empty is the row's own `domain`, or none where
     nothing is judged."""
+
+    use: Split = Split.TRAIN
+    """`train` rows are learned from; `selection` and `test` rows are held out, for the evaluations of that
+    split (`evaluation.split`). A problem that stands in both is an error."""
 
     stream: Stream = Stream.MAIN
     """`main` prompts are rolled out; `demonstrations` prompts only lend their demonstrations."""
@@ -105,6 +109,15 @@ class SourceOptions(Options):
             if field not in FIELDS:
                 raise unknown_name("field in columns", field, FIELDS)
         return columns
+
+    @model_validator(mode="after")
+    def _held_out_rows_lend_nothing(self) -> SourceOptions:
+        if self.use is not Split.TRAIN and self.stream is not Stream.MAIN:
+            raise ValueError(
+                f"stream: held-out rows lend no demonstrations; got stream = {self.stream.value!r} with "
+                f"use = {self.use.value!r}. Leave one of them out"
+            )
+        return self
 
 
 class DataOptions(Options):

@@ -15,10 +15,10 @@ from bimetal.core.catalogue import LocalCode
 from bimetal.core.types import JsonValue, Prompt, Stream
 from bimetal.objectives.method import Need
 from bimetal.trainer.accounting import flop_model
+from bimetal.trainer.needs import state_of
 from bimetal.trainer.policy import CHUNK_ELEMENTS
 from bimetal.trainer.prepare import Parts, budget_of, load_parts
 from bimetal.trainer.stages import Plan
-from bimetal.trainer.workset import state_of
 
 SAMPLE = 64
 """Prompts whose lengths stand for all."""

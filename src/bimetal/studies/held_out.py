@@ -42,8 +42,8 @@ def evaluate_held_out(parts: Parts, step: int) -> Metrics:
 
 
 def problems_of(parts: Parts, split: Split, count: int) -> dict[str, list[Prompt]]:
-    """Held-out problems by domain; domains without a generator have none."""
-    found = {name: parts.work.held_out(split, name, count) for name in parts.work.domains}
+    """Held-out problems by domain: generated, and of files; domains without any are left out."""
+    found = {name: parts.work.held_out(split, name, count) for name in parts.work.referees}
     return {name: prompts for name, prompts in found.items() if prompts}
 
 

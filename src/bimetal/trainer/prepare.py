@@ -78,7 +78,8 @@ def load_parts(recipe: Recipe, *, base: Path, code: LocalCode) -> Parts:
     device = resolve_device(recipe.model.device)
     model = load_causal_lm(recipe.model, device=device, base=base, seed=recipe.seed)
     renderer = Renderer(model.tokenizer, stop_token_ids=model.stop_token_ids)
-    roles = {m.role for p in work.prompts.values() for m in p.messages}
+    prompts = (*work.prompts.values(), *(p for rows in work.held_back.values() for p in rows))
+    roles = {m.role for p in prompts for m in p.messages}
     renderer.check(roles=sorted(roles))
     rendering = Rendering(
         prompt_ids=renderer.prompt_ids, response_ids=renderer.response_ids, text_of=renderer.text_of
@@ -97,7 +98,7 @@ def load_parts(recipe: Recipe, *, base: Path, code: LocalCode) -> Parts:
     policy = CausalPolicy(model.module, autocast=autocast)
     policy.check_head()
     pool = VerifierPool(recipe.verifier.workers, recipe.verifier.time_limit_seconds, base=base, code=code)
-    if any(Need.REWARD in plan.method.needs for plan in plans):
+    if work.held_back or any(Need.REWARD in plan.method.needs for plan in plans):
         for referee in work.referees.values():
             pool.prepare(referee.entry, referee.options)
     offer = {

@@ -22,10 +22,11 @@ from bimetal.rollout.backend import Sampling
 from bimetal.rollout.curriculum import Curriculum
 from bimetal.rollout.group import Draw, Judge, Order
 from bimetal.trainer.alarms import Alarms
+from bimetal.trainer.needs import check_needs, state_of
 from bimetal.trainer.optimizer import LearningRate, RoleOptimizer
 from bimetal.trainer.policy import CausalPolicy, Critic
 from bimetal.trainer.roles import CRITIC, POLICY, REFERENCE, Models, frozen_role, role_of
-from bimetal.trainer.workset import Workset, check_needs, state_of
+from bimetal.trainer.workset import Workset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ here, before a weight is touched (design contract C8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from bimetal.config.load import validate_entry
 from bimetal.config.options import Options
 from bimetal.config.schema import DomainOptions, Recipe
 from bimetal.core.catalogue import Entry, LocalCode, find, is_local_file, locate
-from bimetal.core.errors import ConfigError, DataError, unknown_name
-from bimetal.core.types import Demonstration, GroupState, JsonValue, Prompt, PromptId, Split, Stream
+from bimetal.core.errors import ConfigError, DataError
+from bimetal.core.types import Demonstration, JsonValue, Prompt, PromptId, Split, Stream
 from bimetal.data.corpus import BadRow, Corpus, Place
 from bimetal.data.library import Library
 from bimetal.data.records import load_data
-from bimetal.objectives.method import Method, Need
 from bimetal.rollout.curriculum import Candidate
 from bimetal.rollout.group import Rendering
+from bimetal.trainer.held_back import load_held_back
 
 _Demonstrations = dict[PromptId, tuple[Demonstration, ...]]
 _Rows = tuple[dict[PromptId, Prompt], _Demonstrations, dict[PromptId, tuple[str, float]]]
@@ -44,7 +44,8 @@ class Workset:
 
     ``pools`` maps a prompt to the pool it is drawn from and that pool's weight. ``notes`` say in words what
     was done with the data, ``bad_rows`` what was set aside, ``fingerprint`` is a hash of everything.
-    ``drawn`` keeps held-out problems once they were drawn.
+    ``held_back`` are the held-out rows of files; ``drawn`` keeps a domain's held-out problems once they were
+    drawn.
     """
 
     prompts: Mapping[PromptId, Prompt]
@@ -58,6 +59,7 @@ class Workset:
     domains: Mapping[str, tuple[Entry, Options]] = field(default_factory=dict)
     drawn: dict[tuple[Split, str], list[Prompt]] = field(default_factory=dict)
     places: Mapping[PromptId, Place] = field(default_factory=dict)
+    held_back: Mapping[Split, tuple[Prompt, ...]] = field(default_factory=dict)
 
     def candidates(self, stream: Stream, keep: Callable[[Prompt], bool]) -> list[Candidate]:
         """The prompts of one stream that a curriculum may draw."""
@@ -68,15 +70,18 @@ class Workset:
         ]
 
     def held_out(self, split: Split, domain: str, count: int) -> list[Prompt]:
-        """Up to ``count`` problems of a procedural domain's other split; none where it has no generator."""
-        entry, options = self.domains[domain]
-        if not hasattr(entry.module, "load"):
-            return []
+        """Up to ``count`` held-out problems of a domain: its own generator's, then those of files."""
         # Drawing a split takes as long as judging it, and every evaluation of a run asks for the same one.
         if (split, domain) not in self.drawn:
-            rows = entry.module.load(options, split)
-            self.drawn[split, domain] = [_named(p, domain, self.referees[domain].entry) for p, _ in rows]
+            rows = [prompt for prompt in self.held_back.get(split, ()) if prompt.domain == domain]
+            self.drawn[split, domain] = [*self._generated(split, domain), *rows]
         return self.drawn[split, domain][:count]
+
+    def _generated(self, split: Split, domain: str) -> list[Prompt]:
+        entry, options = self.domains.get(domain, (None, None))
+        if entry is None or not hasattr(entry.module, "load"):
+            return []
+        return [_named(p, domain, self.referees[domain].entry) for p, _ in entry.module.load(options, split)]
 
 
 def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
@@ -88,7 +93,9 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
     """
     domains, referees = open_domains(recipe, base=base, code=code)
     prompts, demonstrations, pools = _generated(recipe, domains)
-    corpus = load_data(recipe.data, base=base) if recipe.data.sources else Corpus(prompts=())
+    learned = tuple(source for source in recipe.data.sources if source.use is Split.TRAIN)
+    data = recipe.data.model_copy(update={"sources": learned})
+    corpus = load_data(data, base=base) if learned else Corpus(prompts=())
     for prompt in corpus.prompts:
         if prompt.id in prompts:
             raise DataError(
@@ -106,17 +113,19 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
     if not prompts:
         raise DataError("the recipe has no prompts; give a [domain.NAME] with problems or a [[data.sources]]")
     whole = Corpus(prompts=tuple(prompts.values()), demonstrations=demonstrations)
+    held = load_held_back(recipe.data, base=base, referees=referees, trained=prompts.values())
     return Workset(
         prompts=prompts,
         library=Library(demonstrations=demonstrations),
         pools=pools,
         referees=referees,
         distinct=_distinct(prompts.values()),
-        bad_rows=corpus.bad_rows,
-        notes=corpus.formats,
-        fingerprint=whole.fingerprint,
+        bad_rows=(*corpus.bad_rows, *(row for c in held.values() for row in c.bad_rows)),
+        notes=(*corpus.formats, *(note for c in held.values() for note in c.formats)),
+        fingerprint="+".join(c.fingerprint for c in (whole, *held.values())),
         domains=domains,
-        places=corpus.places,
+        places={**corpus.places, **{i: place for c in held.values() for i, place in c.places.items()}},
+        held_back={split: c.prompts for split, c in held.items()},
     )
 
 
@@ -183,6 +192,11 @@ def keep_fitting(
                 fitting.append(demonstration)
         if fitting:
             kept[prompt.id] = tuple(fitting)
+    held_back: dict[Split, tuple[Prompt, ...]] = {}
+    for split, rows in work.held_back.items():
+        faults = {p.id: _too_long_prompt(p, rendering, prompt_limit, overhead) for p in rows}
+        bad += [_bad(p, faults[p.id], work.places.get(p.id)) for p in rows if faults[p.id]]
+        held_back[split] = tuple(p for p in rows if not faults[p.id])
     if bad and on_bad_rows == "stop":
         shown = "\n".join(f"  {row.file} {row.unit} {row.row}: {row.reason}" for row in bad[:SHOWN])
         raise DataError(
@@ -191,67 +205,12 @@ def keep_fitting(
             'or trainer.max_response_tokens, or set data.on_bad_rows = "set_aside"'
         )
     return replace(
-        work, prompts=prompts, library=Library(demonstrations=kept), bad_rows=(*work.bad_rows, *bad)
+        work,
+        prompts=prompts,
+        library=Library(demonstrations=kept),
+        bad_rows=(*work.bad_rows, *bad),
+        held_back=held_back,
     )
-
-
-def check_needs(
-    work: Workset, method: Method, *, where: str, group_size: int, demonstration_prompts: int
-) -> None:
-    """Refuse a stage whose method needs what the data lacks.
-
-    Raises:
-        ConfigError: Demonstrations, author's log-probabilities, or a usable group are missing.
-        DataError: Prompts that would be judged have no reference.
-    """
-    main = [p for p in work.prompts.values() if p.stream is Stream.MAIN]
-    drafts = [(p, method.mix(state_of(work, p, group_size))) for p in main]
-    shown = any(d.prefix_fraction > 0 for _, some in drafts for d in some)
-    if Need.DEMONSTRATIONS in method.needs and not shown and not demonstration_prompts:
-        raise ConfigError(
-            f"{where}: the method learns from demonstrations, and none would be drawn; found "
-            f"{len(work.library.demonstrations)} prompts with demonstrations. Give data with demonstrations "
-            f"(or, for a second stream, set {where}.demonstration_prompts above 0)"
-        )
-    lenders = [p for p in work.prompts.values() if work.library.of(p.id)]
-    if demonstration_prompts and not lenders:
-        raise ConfigError(
-            f"{where}.demonstration_prompts is {demonstration_prompts}, but no prompt has a demonstration"
-        )
-    if Need.AUTHOR in method.needs and any(
-        d.author_logprobs is None for p in lenders for d in work.library.of(p.id)
-    ):
-        raise ConfigError(
-            f"{where}: the method needs the log-probabilities of the demonstrations' author; some rows have "
-            "none (fields token_ids and author_logprobs)"
-        )
-    if Need.REWARD in method.needs:
-        _check_references(work, [p for p, some in drafts if some], where)
-    if not any(some for _, some in drafts):
-        raise ConfigError(
-            f"{where}: the method would draw none of the {len(main)} prompts; found no demonstrations"
-        )
-
-
-def state_of(work: Workset, prompt: Prompt, size: int) -> GroupState:
-    """The empty group of a prompt, as a mix sees it first."""
-    return GroupState(
-        prompt=prompt, visit=0, size=size, progress=0.0, demonstrations=work.library.of(prompt.id)
-    )
-
-
-def _check_references(work: Workset, judged: Sequence[Prompt], where: str) -> None:
-    without = [p for p in judged if p.reference is None]
-    if without:
-        raise DataError(
-            f"{where}: the method needs a reward, and {len(without)} of {len(judged)} prompts have no "
-            "reference, "
-            f"the first: {', '.join(p.id for p in without[:SHOWN])}. Give references, or use a method that "
-            "needs none"
-        )
-    homeless = [p for p in judged if p.domain not in work.referees]
-    if homeless:
-        raise unknown_name("domain of prompt " + homeless[0].id, homeless[0].domain, work.referees)
 
 
 def _options(entry: Entry, table: DomainOptions, key: str) -> Options:
