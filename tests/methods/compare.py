@@ -11,11 +11,11 @@ import torch
 from tests.methods.literal import Sample
 
 from bimetal.core.metrics import Metrics
-from bimetal.core.types import Group, Origin, Status, Stream, Trace, Verdict
+from bimetal.core.types import Finish, Group, Origin, Status, Stream, Trace, Verdict
 from bimetal.objectives.method import Method
 from bimetal.testing.scene import Drift, Scene, stage
 from bimetal.testing.tiny import random_groups
-from bimetal.trainer.roles import CRITIC, POLICY
+from bimetal.trainer.roles import CRITIC, POLICY, REFERENCE
 from bimetal.trainer.step import STEP, StepShape, take_step
 
 SEEDS = (0, 1, 2)
@@ -107,11 +107,16 @@ def _sample(whole: Scene, trace: Trace) -> Sample:
     head, body = trace.segments
     ids = torch.tensor([[*head.token_ids, *body.token_ids]])
     logits = whole.models[POLICY].module.model(input_ids=ids).logits[0]
-    logprobs, entropies, values = [], [], []
+    logprobs, entropies, values, rows, reference_rows = [], [], [], [], []
     for t, token in enumerate(body.token_ids):
         row = torch.log_softmax(logits[len(head.token_ids) + t - 1], dim=0)
+        rows.append(row)
         logprobs.append(row[token])
         entropies.append(-(row.exp() * row).sum())
+    if REFERENCE in whole.models:
+        logits = whole.models[REFERENCE].module.model(input_ids=ids).logits[0].detach()
+        for t in range(len(body.token_ids)):
+            reference_rows.append(torch.log_softmax(logits[len(head.token_ids) + t - 1], dim=0))
     if CRITIC in whole.models:
         critic = whole.models[CRITIC].module
         states = critic.backbone(input_ids=ids).last_hidden_state[0]
@@ -125,4 +130,8 @@ def _sample(whole: Scene, trace: Trace) -> Sample:
         old_values=whole.signals.values.get(trace.id, ()),
         entropies=entropies,
         is_demonstration=body.origin is Origin.DEMONSTRATION,
+        is_finished=trace.finish is Finish.STOP,
+        authored=body.logprobs or (),
+        rows=rows,
+        reference_rows=reference_rows,
     )

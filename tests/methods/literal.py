@@ -22,7 +22,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One response: one entry per token that carries loss; ``reward`` is ``None`` where nobody knows it."""
+    """One response: one entry per token that carries loss; ``reward`` is ``None`` where nobody knows it.
+
+    ``authored`` are the log-probabilities of whoever wrote the tokens: the sampling engine, or the author of a
+    demonstration. ``rows`` and ``reference_rows`` are whole next-token distributions, as log-probabilities.
+    """
 
     logprobs: Sequence[Tensor]
     reward: float | None = None
@@ -32,6 +36,10 @@ class Sample:
     old_values: Sequence[float] = ()
     entropies: Sequence[Tensor] = ()
     is_demonstration: bool = False
+    is_finished: bool = True
+    authored: Sequence[float] = ()
+    rows: Sequence[Tensor] = ()
+    reference_rows: Sequence[Tensor] = ()
 
 
 def sft(samples: Sequence[Sample], *, aggregate: str) -> Tensor:
