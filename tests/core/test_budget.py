@@ -44,6 +44,18 @@ def test_seconds_may_cap_a_run_without_moving_its_progress() -> None:
     assert budget.is_over_wall_limit and budget.progress == 0.0 and not budget.is_spent
 
 
+def test_a_resumed_run_gets_the_whole_wall_time_again():
+    spent = Budget(100, currency=TOKENS, wall_limit_seconds=10)
+    spent.spend({Currency.WALL_SECONDS: 11.0})
+    budget = Budget(100, currency=TOKENS, wall_limit_seconds=10)
+    budget.load_state_dict(spent.state_dict())
+    assert not budget.is_over_wall_limit
+    budget.spend({Currency.WALL_SECONDS: 9.0})
+    assert not budget.is_over_wall_limit
+    budget.spend({Currency.WALL_SECONDS: 1.0})
+    assert budget.is_over_wall_limit and budget.spent(Currency.WALL_SECONDS) == 21.0
+
+
 def test_stages_take_their_shares_one_after_the_other() -> None:
     budget = Budget(1000, currency=TOKENS, shares=(0.25, 0.75))
     budget.spend({TOKENS: 125})

@@ -52,6 +52,16 @@ def test_a_saved_model_loads_in_transformers(folder):
     assert (folder / "model.safetensors").is_file()
 
 
+def test_what_a_killed_writer_left_goes_when_a_whole_model_stands(tmp_path):
+    left = tmp_path / ".model-k1lled" / "made"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_bytes(b"half")
+    (tmp_path / ".models-of-others").mkdir()
+    for _ in range(2):
+        save_model(tiny(), nano_tokenizer(), tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".models-of-others", "model"]
+
+
 def test_a_folder_is_loaded_by_relative_and_by_absolute_path(folder):
     for name, base in ((folder, Path()), ("model", folder.parent), ("./model", folder.parent)):
         loaded = load(name, base)

@@ -89,7 +89,8 @@ class BudgetOptions(Options):
     """How much of the currency the whole run may spend, all stages together; may be written as 3e13."""
 
     wall_seconds: Annotated[float, Field(gt=0)] | Literal["unlimited"] = "unlimited"
-    """Seconds after which the run stops whatever is left of the budget; no schedule depends on it."""
+    """Seconds after which the run stops, to be resumed, whatever is left of the budget; a resumed run gets as
+    many again. No schedule depends on it."""
 
 
 class TrainerOptions(Options):

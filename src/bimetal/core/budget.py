@@ -63,7 +63,8 @@ class Budget:
             limit: What the run may spend.
             currency: In what; counted, never seconds.
             shares: The stages' parts of the limit, relative to their sum.
-            wall_limit_seconds: Wall time after which the run ends unfinished; it drives no schedule.
+            wall_limit_seconds: Wall time after which a sitting ends unfinished, a resumed one's counted from
+                its own start; it drives no schedule.
 
         Raises:
             ConfigError: One of them is out of range.
@@ -89,6 +90,7 @@ class Budget:
         self._spent: dict[Currency, int | float] = {c: 0 if c.is_counted else 0.0 for c in Currency}
         self._stage = 0
         self._stage_start = 0
+        self._sitting_start = 0.0
 
     @property
     def limit(self) -> int:
@@ -147,8 +149,8 @@ class Budget:
 
     @property
     def is_over_wall_limit(self) -> bool:
-        """Whether the run has taken longer than its cap."""
-        return self._spent[Currency.WALL_SECONDS] >= self._wall_limit
+        """Whether this sitting has taken longer than the cap: a resumed run gets the whole of it again."""
+        return self._spent[Currency.WALL_SECONDS] - self._sitting_start >= self._wall_limit
 
     def begin_stage(self, stage: int) -> None:
         """Start this stage here: its progress is 0 now.
@@ -194,6 +196,7 @@ class Budget:
             )
         self._spent = {c: int(spent[c]) if c.is_counted else float(spent[c]) for c in Currency}
         self._stage, self._stage_start = stage, cast("int", state["stage_start"])
+        self._sitting_start = float(self._spent[Currency.WALL_SECONDS])
 
     @property
     def _driving(self) -> int:

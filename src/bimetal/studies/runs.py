@@ -89,7 +89,7 @@ def start(
         write_atomic(folder / MANIFEST, manifest_of(parts).to_bytes())
         # The recipe comes last: a folder without it is no run.
         write_atomic(folder / RECIPE, options_as_toml(kept).encode("utf-8"))
-        return _go(parts, folder, sinks, begin=lambda _: None)
+        return _go(parts, folder, sinks, begin=lambda _: "")
 
 
 def resume(
@@ -127,13 +127,13 @@ def resume(
                 + ". Pass --inexact to go on anyway"
             )
 
-        def begin(run: Run) -> None:
+        def begin(run: Run) -> str:
             found = run.restore()
             if differences or budget is not None:
                 # What was begun under other conditions is begun anew.
                 run.journal.forget_from(run.position.batch)
                 write_atomic(folder / RECIPE, options_as_toml(recipe).encode("utf-8"))
-            run.note(f"continues at step {run.position.step}" if found else "no checkpoint yet; begins again")
+            return f"continues at step {run.position.step}" if found else "no checkpoint yet; begins again"
 
         return _go(parts, folder, sinks, begin=begin)
 
@@ -143,12 +143,16 @@ def _go(
     folder: Path,
     sinks: Callable[[Run], Sequence[Sink]] | None,
     *,
-    begin: Callable[[Run], None],
+    begin: Callable[[Run], str],
 ) -> Outcome:
+    """Train to the end; ``begin`` puts the run where it starts and says so."""
     run = assemble(parts, folder=folder, evaluate=evaluate_held_out)
-    run.sinks = sinks(run) if sinks is not None else ()
     try:
-        begin(run)
+        opening = begin(run)
+        # Views are made of a run that is where it starts, so that a bar begins at the right share.
+        run.sinks = sinks(run) if sinks is not None else ()
+        if opening:
+            run.note(opening)
         with _interruptible() as asked:
             finished = train(run, should_stop=asked)
     finally:

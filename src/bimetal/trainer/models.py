@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,12 +70,12 @@ def load_causal_lm(options: ModelOptions, *, device: torch.device, base: Path, s
     Raises:
         ConfigError: There is no such model, or it cannot be used; says what was found.
     """
+    # Its bars would stand between the run's own lines; the run reports what takes time.
+    disable_progress_bar()
     if options.name.startswith("lab/"):
         module, tokenizer = load_embedded(options.name, seed=seed)
     else:
         module, tokenizer = _pretrained(options, base)
-    # Its bars would stand between the run's own lines; the run reports what takes time.
-    disable_progress_bar()
     # Through the base class: transformers' own ``to`` is wrapped in a way that hides its type.
     nn.Module.to(module, dtype=getattr(torch, options.dtype))
     embedding: Any = module.get_input_embeddings()
@@ -120,6 +121,7 @@ def save_model(
             tokenizer.save_pretrained(made)
             if not folder.exists():
                 made.rename(folder)
+                _forget_killed_writers(folder, keep=Path(work))
                 return
             # A folder cannot be replaced in one step: the old one moves away, and back if the new
             # one cannot take its place.
@@ -130,6 +132,14 @@ def save_model(
             except OSError:
                 old.rename(folder)
                 raise
+            _forget_killed_writers(folder, keep=Path(work))
+
+
+def _forget_killed_writers(folder: Path, *, keep: Path) -> None:
+    """Delete what an earlier writer of this folder left when it was killed, now that a whole one stands."""
+    for left in folder.parent.glob(f".{folder.name}-*"):
+        if left != keep and left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _write(module: nn.Module, made: Path, adapters: Literal["merged", "alone"]) -> None:
