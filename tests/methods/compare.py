@@ -115,8 +115,8 @@ def _sample(whole: Scene, trace: Trace) -> Sample:
         entropies.append(-(row.exp() * row).sum())
     if REFERENCE in whole.models:
         logits = whole.models[REFERENCE].module.model(input_ids=ids).logits[0].detach()
-        for t in range(len(body.token_ids)):
-            reference_rows.append(torch.log_softmax(logits[len(head.token_ids) + t - 1], dim=0))
+        first = len(head.token_ids) - 1
+        reference_rows = [torch.log_softmax(logits[first + t], dim=0) for t in range(len(body.token_ids))]
     if CRITIC in whole.models:
         critic = whole.models[CRITIC].module
         states = critic.backbone(input_ids=ids).last_hidden_state[0]

@@ -24,8 +24,8 @@ from torch import Tensor
 class Sample:
     """One response: one entry per token that carries loss; ``reward`` is ``None`` where nobody knows it.
 
-    ``authored`` are the log-probabilities of whoever wrote the tokens: the sampling engine, or the author of a
-    demonstration. ``rows`` and ``reference_rows`` are whole next-token distributions, as log-probabilities.
+    ``authored`` are the log-probabilities of whoever wrote the tokens: the sampling engine, or a
+    demonstration's author. ``rows`` and ``reference_rows`` are whole next-token distributions, in nats.
     """
 
     logprobs: Sequence[Tensor]
