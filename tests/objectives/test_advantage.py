@@ -14,6 +14,7 @@ from bimetal.objectives.advantage import (
     generalized,
     is_uniform,
     leave_one_out,
+    returns_to_go,
     standardized,
     whitened,
 )
@@ -96,6 +97,13 @@ def test_a_permuted_group_has_permuted_advantages(rewards):
     for advantage in FUNCTIONS:
         backward = advantage(column(rewards[::-1])).tolist()[::-1]
         assert backward == pytest.approx(advantage(column(rewards)).tolist(), rel=1e-12, abs=1e-12)
+
+
+def test_returns_to_go_worked_by_hand():
+    # From the end: 1; -0.1 + 0.5 * 1 = 0.4; 0.2 + 0.5 * 0.4 = 0.4
+    assert returns_to_go([0.2, -0.1, 1.0], discount=0.5) == pytest.approx((0.4, 0.4, 1.0), rel=1e-15)
+    assert returns_to_go([0.0, 0.0, 1.0], discount=1.0) == (1.0, 1.0, 1.0)
+    assert returns_to_go([], discount=1.0) == ()
 
 
 def test_generalized_advantages_worked_by_hand():

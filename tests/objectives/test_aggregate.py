@@ -11,6 +11,7 @@ from bimetal.objectives.aggregate import (
     prompt_mean,
     sequence_mean,
     sequence_sum,
+    token_budget,
     token_mean,
     weighted_token_mean,
 )
@@ -44,6 +45,12 @@ def test_sequence_sum_does_not_divide_by_length():
 def test_fixed_length_divides_by_its_constant_whatever_the_batch_holds():
     assert fixed_length(8).scale(MEMBERS, GROUPS)[0].tolist() == [0.125, 0.125, 0.125, 0]
     assert float(fixed_length(8).count(MEMBERS, WEIGHTS, GROUPS)) == 2
+
+
+def test_token_budget_divides_by_its_constant_whatever_the_batch_holds():
+    assert token_budget(16).scale(MEMBERS, GROUPS)[0].tolist() == [1, 1, 1, 0]
+    assert float(token_budget(16).count(MEMBERS, WEIGHTS, GROUPS)) == 16
+    assert token_budget(16).name != token_budget(17).name
 
 
 def test_prompt_mean_divides_by_the_tokens_of_the_group_and_counts_groups():

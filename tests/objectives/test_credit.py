@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
 from tests.objectives.tables import a_group, a_trace
 
 from bimetal.core.types import Credit, Origin, SegmentWeight, Signals, Stream
 from bimetal.objectives.advantage import centered
-from bimetal.objectives.credit import attended, by_group, compared, imitation, members, routed
+from bimetal.objectives.credit import (
+    attended,
+    by_batch,
+    by_group,
+    compared,
+    imitation,
+    members,
+    routed,
+    sampled_divergence,
+)
 
 ON = {"on": {Origin.POLICY: 1.0}, "off": {Origin.DEMONSTRATION: 0.5}}
 IMITATE = {"imitation": {Origin.DEMONSTRATION: 1.0}}
@@ -45,6 +57,50 @@ def test_fewer_than_two_known_members_get_advantage_zero_and_stay_members():
 def test_even_an_advantage_that_needs_no_company_is_not_asked_about_one_known_member():
     group = a_group(a_trace("a", reward=1.0, policy=1), a_trace("b", reward=None, policy=1))
     assert [c.advantage for c in compared(group, lambda rewards: rewards, ON)] == [0.0, 0.0]
+
+
+def test_a_batch_is_compared_as_one_group():
+    groups = [
+        a_group(a_trace("a", reward=1.0, policy=1), a_trace("b", reward=None, policy=1)),
+        a_group(a_trace("c", reward=0.0, policy=1), a_trace("d", reward=0.5, policy=1)),
+    ]
+    found = by_batch(centered, ON)(groups, Signals())
+    # The mean of 1, 0 and 0.5 is 0.5, over both groups.
+    assert [c.advantage for c in found] == [0.5, 0.0, -0.5, 0.0]
+    assert [bool(c.weights) for c in found] == [True, False, True, True]
+
+
+def test_what_is_compared_may_be_another_reward_of_known_traces():
+    group = a_group(
+        a_trace("a", reward=1.0, policy=3),
+        a_trace("b", reward=None, policy=9),
+        a_trace("c", reward=1.0, policy=1),
+    )
+
+    def shorter(trace, signals):
+        return trace.reward - trace.response_length
+
+    # 1 - 3 = -2 and 1 - 1 = 0: the mean is -1. The unknown trace is not asked about.
+    for rule in (by_group, by_batch):
+        found = rule(centered, ON, reward=shorter)([group], Signals())
+        assert [c.advantage for c in found] == [-1.0, 0.0, 1.0]
+
+
+def test_the_sampled_divergence_is_that_of_tokens_the_policy_wrote():
+    mixed = a_trace("a", demonstration=2, policy=2)  # the policy's tokens have log mu = -0.5
+    signals = Signals(reference_logprobs={"a": (-9.0, -9.0, -0.75, -0.25)})
+    # 0 and 0 for the demonstration; -0.5 + 0.75 and -0.5 + 0.25
+    assert sampled_divergence(mixed, signals) == (0.0, 0.0, 0.25, -0.25)
+
+
+def test_the_sampled_divergence_names_the_need_that_is_missing():
+    with pytest.raises(ValueError, match=r"Need\.REFERENCE"):
+        sampled_divergence(a_trace("a", policy=1), Signals())
+    silent = a_trace("b", policy=1)
+    head, body = silent.segments
+    silent = dataclasses.replace(silent, contexts=((head, dataclasses.replace(body, logprobs=None)),))
+    with pytest.raises(ValueError, match=r"Need\.SAMPLER"):
+        sampled_divergence(silent, Signals(reference_logprobs={"b": (-1.0,)}))
 
 
 def test_a_group_of_one_compares_with_nothing():

@@ -7,12 +7,14 @@ import math
 import pytest
 from tests.objectives.tables import INF, NAN, a_batch, log, marks, numbers, said, slope
 
+from bimetal.objectives.correction import capped, old_over_sampler
 from bimetal.objectives.gate import clip, no_gate
 from bimetal.objectives.loss import (
     CrossEntropy,
     Divergence,
     Loss,
     PolicyGradient,
+    Reinforce,
     StatisticLoss,
     ValueRegression,
     only,
@@ -45,6 +47,42 @@ def test_policy_gradient_watches_ratio_and_closed_share():
     seen = PolicyGradient(over_old, clip(0.2, 0.2)).watch(batch, policy, batch.members["k"])
     assert seen["ratio/mean"][0, :2].tolist() == pytest.approx([1.5, 0.5], rel=1e-12)
     assert seen["gate/closed_share"].tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_a_correction_multiplies_the_gated_product_and_is_watched():
+    batch = a_batch(
+        MEMBERS,
+        advantages=[[2.0, -1.0, NAN]],
+        old_logprobs=log([[0.5, 0.5, NAN]]),
+        sampler_logprobs=log([[0.4, 1.0, NAN]]),
+    )
+    policy = said(log([[0.55, 0.25, INF]]))
+    corrected = PolicyGradient(over_old, clip(0.2, 0.2), capped(old_over_sampler, high=math.inf))
+    loss = corrected(batch, policy, batch.members["k"])
+    # ratio 1.1, A 2, old / mu 1.25: 1.25 * 2.2; ratio 0.5, A -1, closed at 0.8, old / mu 0.5: 0.5 * -0.8
+    assert loss.tolist() == near([[-2.75, 0.4, 0.0]])
+    assert slope(loss, policy.logprobs) == near([[-2.75, 0.0, 0.0]])
+    seen = corrected.watch(batch, policy, batch.members["k"])
+    assert seen["correction/mean"][0, :2].tolist() == pytest.approx([1.25, 0.5], rel=1e-12)
+    assert "correction/mean" not in PolicyGradient(over_old, no_gate()).watch(
+        batch, policy, batch.members["k"]
+    )
+
+
+def test_reinforce_is_minus_advantage_times_log_probability_times_a_detached_weight():
+    batch = a_batch(MEMBERS, advantages=[[2.0, -1.0, NAN]], old_logprobs=log([[0.5, 0.5, NAN]]))
+    policy = said(log([[0.75, 0.25, INF]]))
+    loss = Reinforce()(batch, policy, batch.members["k"])
+    # -2 log 0.75 and log 0.25
+    assert loss.tolist() == near([[-2 * math.log(0.75), math.log(0.25), 0.0]])
+    assert slope(loss, policy.logprobs) == near([[-2.0, 1.0, 0.0]])
+    weighted = Reinforce(capped(over_old, high=1.2))
+    loss = weighted(batch, policy, batch.members["k"])
+    # Weights min(1.5, 1.2) and 0.5; no derivative of the weight: -1.2 * 2 and 0.5 * 1.
+    assert loss.tolist() == near([[-2.4 * math.log(0.75), 0.5 * math.log(0.25), 0.0]])
+    assert slope(loss, policy.logprobs) == near([[-2.4, 0.5, 0.0]])
+    seen = weighted.watch(batch, policy, batch.members["k"])["correction/mean"]
+    assert seen[0, :2].tolist() == pytest.approx([1.2, 0.5], rel=1e-12)
 
 
 def test_policy_gradient_over_itself_with_advantage_one_has_the_slope_of_cross_entropy():

@@ -15,6 +15,8 @@ from bimetal.objectives.ratio import (
     over_self,
     required,
     sequence_over_old,
+    sequence_over_old_by_token,
+    sequence_product_over_old,
 )
 
 MEMBERS = {"k": [[1, 1, 0, 0], [1, 0, 0, 0]]}
@@ -85,7 +87,45 @@ def test_sequence_ratio_of_a_row_without_members_is_finite():
     assert slope(ratio, policy.logprobs) == [[0.0, 0.0]]
 
 
-@pytest.mark.parametrize("ratio", [over_old, over_sampler, sequence_over_old])
+def test_sequence_ratio_by_token_has_the_same_value_and_the_tokens_own_slope():
+    batch = a_batch({"k": [[1, 1, 0], [1, 0, 0]]}, old_logprobs=log([[0.5, 0.5, NAN], [0.2, NAN, NAN]]))
+    policy = said(log([[0.25, 0.125, INF], [0.6, NAN, NAN]]))
+    ratio = sequence_over_old_by_token(batch, policy, batch.members["k"])
+    mean = math.sqrt(0.125)
+    assert ratio.tolist() == near([[mean, mean, 1.0], [3.0, 1.0, 1.0]])
+    # sg[s] p / sg[p]: each member's slope on its own log p is s, and on nobody else's.
+    assert slope(ratio[:, :1], policy.logprobs) == near([[mean, 0.0, 0.0], [3.0, 0.0, 0.0]])
+
+
+def test_sequence_product_is_the_ratio_of_the_whole_response():
+    batch = a_batch({"k": [[1, 1, 0], [1, 0, 0]]}, old_logprobs=log([[0.5, 0.5, NAN], [0.2, NAN, NAN]]))
+    policy = said(log([[0.25, 0.125, INF], [0.6, NAN, NAN]]))
+    ratio = sequence_product_over_old(batch, policy, batch.members["k"])
+    # 0.5 * 0.25 = 0.125; a sequence of one token has its token ratio, 3
+    assert ratio.tolist() == near([[0.125, 0.125, 1.0], [3.0, 1.0, 1.0]])
+    # The product's slope on each log p is the product: from one position 0.125, from both 0.25.
+    assert slope(ratio[:, :1], policy.logprobs) == near([[0.125, 0.125, 0.0], [3.0, 0.0, 0.0]])
+
+
+def test_sequence_product_is_clamped_as_a_whole():
+    batch = a_batch({"k": [[1, 1, 1]]}, old_logprobs=[[-9.0, -9.0, -9.0]])
+    policy = said([[-1.0, -1.0, -1.0]])
+    ratio = sequence_product_over_old(batch, policy, batch.members["k"])
+    # 3 * 8 = 24 nats, held at 20
+    assert ratio.tolist() == near([[math.exp(MAX_LOG_RATIO)] * 3])
+    assert slope(ratio, policy.logprobs) == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        over_old,
+        over_sampler,
+        sequence_over_old,
+        sequence_over_old_by_token,
+        sequence_product_over_old,
+    ],
+)
 def test_a_missing_field_names_the_need(ratio):
     batch = a_batch({"k": [[1]]})
     with pytest.raises(ValueError, match="declare the need"):

@@ -60,6 +60,7 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("ratio/mean", "Mean of the importance ratio over member tokens.", "ratio", "near 1", "far from 1: the rollouts are too old"),
     ("ratio/max", "Largest importance ratio.", "ratio", "below 10", "as ratio/mean"),
     ("ratio/min", "Smallest importance ratio.", "ratio", "above 0.1", "as ratio/mean"),
+    ("correction/mean", "Mean of the detached weight that corrects for who wrote the token.", "ratio", "near 1", "far from 1: sampler and trainer disagree, see policy/sampler_mismatch, or the rollouts are too old"),
     # terms
     ("term/NAME/loss", "The term's part of the loss, without its coefficient.", "as the term", "falls for imitation; has no direction for policy gradients", "not finite: the run stops and names the traces"),
     ("term/NAME/tokens", "Member tokens of the term in the step.", "tokens", "above 0", "0: no trace was routed to the term; check demonstrations and credit"),

@@ -51,6 +51,19 @@ def leave_one_out(rewards: Float[Tensor, " g"]) -> Float[Tensor, " g"]:
     return rewards - (rewards.sum() - rewards) / others
 
 
+def returns_to_go(rewards: Sequence[float], *, discount: float) -> tuple[float, ...]:
+    """The discounted sum of a token's reward and all later ones: G_t = r_t + gamma G_{t+1}.
+
+    >>> returns_to_go([0.0, 0.0, 1.0], discount=0.5)
+    (0.25, 0.5, 1.0)
+    """
+    found, following = [0.0] * len(rewards), 0.0
+    for t in reversed(range(len(rewards))):
+        following = rewards[t] + discount * following
+        found[t] = following
+    return tuple(found)
+
+
 def is_uniform(rewards: Float[Tensor, " g"]) -> bool:
     """Whether all rewards are equal within ``UNIFORM_TOLERANCE``, so that the group teaches nothing."""
     if rewards.numel() == 0:

@@ -60,6 +60,20 @@ def prompt_mean() -> Aggregate:
     return Aggregate("prompt_mean", _scale_by_group, _count_groups)
 
 
+def token_budget(tokens: int) -> Aggregate:
+    """The sum over members divided by a constant, however many there are (C3PO, arXiv:2506.14731).
+
+    Args:
+        tokens: The constant: the tokens an optimizer step is meant to train.
+    """
+
+    def count(members: _Members, weights: _Weights, groups: _Groups) -> Float[Tensor, ""]:
+        del members, weights, groups
+        return torch.tensor(float(tokens), dtype=torch.float64)
+
+    return Aggregate(f"token_budget({tokens})", _scale_one, count)
+
+
 def weighted_token_mean() -> Aggregate:
     """Member tokens, divided by the sum of their weights (C-RLFT, arXiv:2309.11235)."""
     return Aggregate("weighted_token_mean", _scale_one, _count_weights)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from bimetal.core.types import Credit, Group, Origin, SegmentWeight, Signals, Trace
+from bimetal.core.types import Credit, Group, Origin, SegmentWeight, Signals, Trace, TraceId
 from bimetal.objectives.advantage import Advantage
 
 Table = Mapping[str, Mapping[Origin, float]]
@@ -18,6 +18,9 @@ MINIMUM_KNOWN = 2
 
 CreditRule = Callable[[Sequence[Group], Signals], tuple[Credit, ...]]
 """(groups of the roll-out batch, signals) -> one credit per trace, in order of groups and members."""
+
+Reward = Callable[[Trace, Signals], float]
+"""What a known trace is worth in a comparison."""
 
 GroupRule = Callable[[Group], tuple[Credit, ...]]
 """What one group teaches, one credit per trace in member order."""
@@ -33,27 +36,35 @@ def lifted(rule: GroupRule) -> CreditRule:
     return credit
 
 
-def by_group(advantage: Advantage, table: Table) -> CreditRule:
+def by_group(advantage: Advantage, table: Table, *, reward: Reward | None = None) -> CreditRule:
     """Advantages over the known members of each group; the table says which terms they enter.
 
     Unknown traces get no credit at all. A group with fewer than two known members gets advantage 0.
+    ``reward`` is what is compared; the verdict's reward unless given.
     """
-    return lifted(lambda group: compared(group, advantage, table))
+
+    def credit(groups: Sequence[Group], signals: Signals) -> tuple[Credit, ...]:
+        found: list[Credit] = []
+        for group in groups:
+            found += _judged(group.traces, advantage, table, rewards=_rewards(group.traces, reward, signals))
+        return tuple(found)
+
+    return credit
+
+
+def by_batch(advantage: Advantage, table: Table, *, reward: Reward | None = None) -> CreditRule:
+    """As ``by_group``, with all known traces of the roll-out batch compared as if they were one group."""
+
+    def credit(groups: Sequence[Group], signals: Signals) -> tuple[Credit, ...]:
+        traces = [trace for group in groups for trace in group.traces]
+        return _judged(traces, advantage, table, rewards=_rewards(traces, reward, signals))
+
+    return credit
 
 
 def compared(group: Group, advantage: Advantage, table: Table) -> tuple[Credit, ...]:
     """The credits of one group whose known members are compared with each other."""
-    known = [trace for trace in group.traces if trace.is_known]
-    numbers = dict.fromkeys((trace.id for trace in known), 0.0)
-    if len(known) >= MINIMUM_KNOWN:
-        rewards = torch.tensor([trace.reward for trace in known], dtype=torch.float64)
-        numbers = dict(zip(numbers, (float(a) for a in advantage(rewards)), strict=True))
-    return tuple(
-        Credit(trace_id=t.id, advantage=numbers[t.id], weights=members(t, table))
-        if t.id in numbers
-        else nothing(t)
-        for t in group.traces
-    )
+    return _judged(group.traces, advantage, table, rewards=_rewards(group.traces, None, Signals()))
 
 
 def imitation(table: Table) -> CreditRule:
@@ -84,3 +95,46 @@ def members(trace: Trace, table: Table) -> tuple[SegmentWeight, ...]:
 def nothing(trace: Trace) -> Credit:
     """No credit: member of no term."""
     return Credit(trace_id=trace.id)
+
+
+def sampled_divergence(trace: Trace, signals: Signals) -> tuple[float, ...]:
+    """The difference log mu - log p_ref of each response token the policy wrote, in nats; 0 of the others.
+
+    Its sum estimates the divergence from the reference (k1) of the policy that wrote the trace; inside a
+    reward it has the gradient of that divergence.
+
+    Raises:
+        ValueError: The reference or the sampler said nothing about this trace.
+    """
+    written: list[float | None] = []
+    for segment in trace.segments:
+        if segment.origin is Origin.POLICY:
+            if segment.logprobs is None:
+                raise ValueError(f"trace {trace.id} has no sampler log-probabilities; declare Need.SAMPLER")
+            written += segment.logprobs
+        elif segment.origin is not Origin.PROMPT:
+            written += [None] * len(segment.token_ids)
+    reference = signals.reference_logprobs.get(trace.id)
+    if reference is None:
+        raise ValueError(f"trace {trace.id} has no reference log-probabilities; declare Need.REFERENCE")
+    return tuple(0.0 if mu is None else mu - r for mu, r in zip(written, reference, strict=True))
+
+
+def _rewards(traces: Sequence[Trace], reward: Reward | None, signals: Signals) -> dict[TraceId, float]:
+    """The reward of every known trace."""
+    return {t.id: t.reward if reward is None else reward(t, signals) for t in traces if t.is_known}
+
+
+def _judged(
+    traces: Sequence[Trace], advantage: Advantage, table: Table, *, rewards: Mapping[TraceId, float]
+) -> tuple[Credit, ...]:
+    numbers = dict.fromkeys(rewards, 0.0)
+    if len(rewards) >= MINIMUM_KNOWN:
+        found = advantage(torch.tensor(list(rewards.values()), dtype=torch.float64))
+        numbers = dict(zip(numbers, (float(a) for a in found), strict=True))
+    return tuple(
+        Credit(trace_id=t.id, advantage=numbers[t.id], weights=members(t, table))
+        if t.id in numbers
+        else nothing(t)
+        for t in traces
+    )

@@ -35,15 +35,16 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyGradient:
-    """Minus the gated, importance-weighted advantage."""
+    """Minus the gated, importance-weighted advantage, times a detached correction for who wrote the token."""
 
     ratio: Ratio
     gate: Gate
+    correction: Weight = one
 
     def __call__(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> _PerToken:
-        """- gate(p / q, A) for members."""
+        """- sg[w] gate(p / q, A) for members."""
         surrogate = self.gate.surrogate(self.ratio(batch, policy, members), batch.advantages)
-        return only(members, -surrogate)
+        return only(members, -self.correction(batch, policy, members) * surrogate)
 
     def watch(
         self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
@@ -51,7 +52,28 @@ class PolicyGradient:
         """The ratio, and where the gate is closed."""
         ratio = self.ratio(batch, policy, members)
         closed = self.gate.closed(ratio, batch.advantages) & members
-        return {"ratio/mean": ratio, "gate/closed_share": closed.to(ratio.dtype)}
+        seen = {"ratio/mean": ratio, "gate/closed_share": closed.to(ratio.dtype)}
+        if self.correction is not one:
+            seen["correction/mean"] = self.correction(batch, policy, members)
+        return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Reinforce:
+    """Minus the log-probability, in nats, times the advantage and a detached weight: no ratio is derived."""
+
+    weight: Weight = one
+
+    def __call__(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> _PerToken:
+        """- sg[w] A log p for members."""
+        weight = self.weight(batch, policy, members)
+        return only(members, -weight * batch.advantages * only(members, policy.logprobs))
+
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
+        """The weight."""
+        return {"correction/mean": self.weight(batch, policy, members)}
 
 
 @dataclass(frozen=True, slots=True)

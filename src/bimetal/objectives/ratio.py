@@ -55,10 +55,34 @@ def sequence_over_old(
     Raises:
         ValueError: The batch holds no old log-probabilities.
     """
-    old = required(batch.old_logprobs, "old_logprobs")
-    log_ratio = torch.where(members, policy.logprobs - old, torch.zeros_like(old))
+    log_ratio = _log_ratio_over_old(batch, policy, members)
     mean = log_ratio.sum(dim=-1, keepdim=True) / members.sum(dim=-1, keepdim=True).clamp(min=1)
-    return torch.exp(torch.where(members, mean, torch.zeros_like(old)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+    return _exp_of_row(mean, members)
+
+
+def sequence_over_old_by_token(
+    batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    """As ``sequence_over_old``, with the gradient of the token's own probability (GSPO, section 4.3).
+
+    sg[s_i] p / sg[p]: the value is the sequence's, so that advantages may differ by token.
+
+    Raises:
+        ValueError: The batch holds no old log-probabilities.
+    """
+    return sequence_over_old(batch, policy, members).detach() * over_self(batch, policy, members)
+
+
+def sequence_product_over_old(
+    batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    """The product of a sequence's token ratios, at each member: the whole response is one action.
+
+    Raises:
+        ValueError: The batch holds no old log-probabilities.
+    """
+    total = _log_ratio_over_old(batch, policy, members).sum(dim=-1, keepdim=True)
+    return _exp_of_row(total, members)
 
 
 def required(field: Float[Tensor, "b t"] | None, name: str) -> Float[Tensor, "b t"]:
@@ -78,3 +102,15 @@ def _exp_difference(
     # The input of exp is masked, not its output: a masked infinity would come back as NaN in backward.
     log_ratio = torch.where(members, logprobs - others, torch.zeros_like(logprobs))
     return torch.exp(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+
+
+def _log_ratio_over_old(
+    batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    old = required(batch.old_logprobs, "old_logprobs")
+    return torch.where(members, policy.logprobs - old, torch.zeros_like(old))
+
+
+def _exp_of_row(log_ratio: Float[Tensor, "b 1"], members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    spread = torch.where(members, log_ratio, torch.zeros_like(log_ratio))
+    return torch.exp(spread.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
