@@ -14,6 +14,7 @@ from bimetal.objectives.logprobs import (
     divergence_to_other,
     entropy,
     token_logprob,
+    top_k_entropy,
     top_k_mass,
 )
 
@@ -59,6 +60,26 @@ def test_top_k_mass_adds_the_likeliest():
     # m = sum of the top: d m / d z_j = p_j (1[top] - m)
     assert slope(two, logits)[0] == pytest.approx([0.125, 0.0625, -0.09375, -0.09375], rel=1e-12)
     assert top_k_mass(9)(logits, TARGET, None).tolist() == pytest.approx([1.0], rel=1e-12)
+
+
+def test_top_k_entropy_is_that_of_the_likeliest_alone_as_a_share_of_its_largest():
+    logits = numbers(LOGITS).requires_grad_()
+    # The two likeliest, 1/2 and 1/4, are 2/3 and 1/3 among themselves:
+    # H = 2/3 log(3/2) + 1/3 log 3, and its largest value is log 2.
+    h = 2 / 3 * math.log(1.5) + 1 / 3 * math.log(3)
+    two = top_k_entropy(2)(logits, TARGET, None)
+    assert two.tolist() == pytest.approx([h / math.log(2)], rel=1e-12)
+    # d H / d z_j = -q_j (log q_j + H) with q = 2/3, 1/3; 0 for the tokens left out
+    slopes = [-q * (math.log(q) + h) / math.log(2) for q in (2 / 3, 1 / 3)]
+    assert slope(two, logits)[0] == pytest.approx([*slopes, 0.0, 0.0], rel=1e-12)
+    # All four and more than there are: the entropy 1.75 log 2 over log 4
+    for count in (4, 9):
+        assert top_k_entropy(count)(logits, TARGET, None).tolist() == pytest.approx([0.875], rel=1e-12)
+
+
+def test_top_k_entropy_is_1_where_the_likeliest_are_alike():
+    logits = numbers([[1.0, 1.0, 1.0, -5.0]])
+    assert top_k_entropy(3)(logits, TARGET, None).tolist() == pytest.approx([1.0], rel=1e-12)
 
 
 def test_argmax_token_marks_the_likeliest():

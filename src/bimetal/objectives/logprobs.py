@@ -8,6 +8,7 @@ same positions. It returns one number per position and must be differentiable wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,6 +60,24 @@ def top_k_mass(count: int) -> ChunkFunction:
         return torch.softmax(logits, dim=-1).topk(min(count, logits.shape[-1]), dim=-1).values.sum(dim=-1)
 
     return mass
+
+
+def top_k_entropy(count: int) -> ChunkFunction:
+    """Entropy among the ``count`` likeliest tokens, over its largest value log count; in [0, 1].
+
+    Their probabilities are made to add up to 1 first (EAFT, arXiv:2601.02151).
+
+    Args:
+        count: At least 2; a smaller vocabulary is taken whole.
+    """
+
+    def share(
+        logits: Float[Tensor, "p v"], targets: Int[Tensor, " p"], other: Float[Tensor, "p v"] | None = None
+    ) -> Float[Tensor, " p"]:
+        likeliest = logits.topk(min(count, logits.shape[-1]), dim=-1).values
+        return entropy(likeliest, targets, other) / math.log(likeliest.shape[-1])
+
+    return share
 
 
 def argmax_token(

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bimetal.core.batch import Batch, PolicyOutput
+from bimetal.objectives.ratio import MAX_LOG_RATIO, required
 
 Weight = Callable[[Batch, PolicyOutput, Bool[Tensor, "b t"]], Float[Tensor, "b t"]]
 
@@ -30,6 +31,54 @@ def uncertainty(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
     del batch
     p = _probability(policy, members)
     return p * (1 - p)
+
+
+def statistic(name: str) -> Weight:
+    """A declared per-token statistic, detached."""
+
+    def weight(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        del batch
+        values = policy.statistic(name).detach()
+        return torch.where(members, values, torch.zeros_like(values))
+
+    return weight
+
+
+def over_reference(low: float, high: float) -> Weight:
+    """The ratio p / p_ref held between ``low`` and ``high``, detached (iw-SFT's code, arXiv:2507.12856)."""
+
+    def weight(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        return torch.exp(_held(_log_over_reference(batch, policy, members))).clamp(low, high)
+
+    return weight
+
+
+def sequence_over_reference(power: float, *, high: float) -> Weight:
+    """The power of a sequence's geometric mean of p / p_ref, at most ``high``, detached (iw-SFT's code).
+
+    Args:
+        power: tau: 0 makes every weight 1.
+        high: What no weight exceeds.
+    """
+
+    def weight(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        gaps = _log_over_reference(batch, policy, members)
+        mean = gaps.sum(dim=-1, keepdim=True) / members.sum(dim=-1, keepdim=True).clamp(min=1)
+        return torch.exp(_held(power * mean)).clamp(max=high).expand_as(gaps)
+
+    return weight
+
+
+def _log_over_reference(
+    batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    detached = policy.logprobs.detach()
+    gaps = detached - required(batch.reference_logprobs, "reference_logprobs")
+    return torch.where(members, gaps, torch.zeros_like(gaps))
+
+
+def _held(exponent: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+    return exponent.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def _probability(policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
