@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bimetal.evaluation.intervals import Estimate
     from bimetal.evaluation.paired import Paired
     from bimetal.evaluation.result import SuiteResult
-    from bimetal.studies.answering import Problems as FoundProblems
+    from bimetal.studies.problems import Problems as FoundProblems
 
 
 def command(
@@ -75,7 +75,8 @@ def command(
     from bimetal.evaluation.result import SuiteResult, save
     from bimetal.evaluation.sample import Plan
     from bimetal.rollout.backend import Sampling
-    from bimetal.studies.answering import Setting, answer_tokens, domain_tables, judging, measured, named
+    from bimetal.studies.answering import Setting, judging, measured, named
+    from bimetal.studies.problems import answer_tokens, domain_tables
 
     subject = named(model)
     recipe = recipe_of(suite, subject.run)
@@ -90,7 +91,8 @@ def command(
         device=device,
     )
     other = stored(Path(against)) if against.endswith(".json") else named(against) if against else None
-    found = gathered(domain_tables(domain or (), recipe), data=data, split=setting.split, problems=problems)
+    tables = domain_tables(domain or (), recipe)
+    found = gathered(tables, recipe, data=data, split=setting.split, problems=problems)
     results: list[SuiteResult] = []
     with judging(found, workers=workers, time_limit_seconds=TIME_LIMIT_SECONDS) as judge:
         for one in (other, subject):
@@ -111,16 +113,20 @@ def command(
 
 
 def gathered(
-    tables: Mapping[str, DomainOptions], *, data: str, split: SplitName, problems: int
+    tables: Mapping[str, DomainOptions], recipe: Path | None, *, data: str, split: SplitName, problems: int
 ) -> FoundProblems:
-    """The problems of a data file, or those that the domains make; a note where they are few."""
-    from bimetal.studies.answering import generated, read
+    """The problems of a data file, or those the domains make and the recipe holds out; a note where few."""
+    from bimetal.studies.problems import generated, held_out_rows, read
 
     if data and not tables:
         raise ConfigError(
             "--data: nothing would judge the answers; name a domain, as in --domain exact_answer"
         )
-    found = read(Path(data), tables, count=problems) if data else generated(tables, split, count=problems)
+    if data:
+        found = read(Path(data), tables, count=problems)
+    else:
+        rows = held_out_rows(recipe, tables, split)
+        found = generated(tables, split, count=problems, rows=rows)
     for domain, prompts in found.prompts.items():
         if len(prompts) < problems:
             print_error(f"note: {domain} has {len(prompts)} problems, {problems} were asked for")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bimetal.core.types import Split as SplitName
     from bimetal.evaluation.sample import Answer
     from bimetal.rollout.group import Judge
-    from bimetal.studies.answering import Problems
+    from bimetal.studies.problems import Problems
 
 PROMPTS_FROM_DOMAIN = 5
 NOBODY = "nobody_judged"
@@ -76,7 +76,8 @@ def command(
     from bimetal.core.streams import Streams
     from bimetal.evaluation.sample import Plan, answer
     from bimetal.rollout.backend import Sampling
-    from bimetal.studies.answering import answer_tokens, domain_tables, judging, named, opened, with_stops
+    from bimetal.studies.answering import judging, named, opened, with_stops
+    from bimetal.studies.problems import answer_tokens, domain_tables
 
     subject = named(model)
     recipe = recipe_of(suite, subject.run)
@@ -117,7 +118,7 @@ def known_problems(
     Raises:
         ConfigError: Lines of text are to be judged, though they have no reference answers.
     """
-    from bimetal.studies.answering import generated, read
+    from bimetal.studies.problems import generated, read
 
     if prompts and prompts != "-" and Path(prompts).suffix not in TEXT_FILES:
         return read(Path(prompts), tables, count=count)
