@@ -8,7 +8,7 @@ CORE := .venv/.core-installed
 DEV := .venv/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint types test test-fast test-soak docs docs-serve demo check
+.PHONY: help install format lint types test test-fast test-soak golden-update docs docs-serve demo check
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-fast: $(DEV) ## the tests that take seconds
 
 test-soak: $(DEV) ## the long tests: every method, every fault
 	$(PYTEST) -m soak
+
+golden-update: $(DEV) ## write the recorded trajectories anew, after a change that moves numbers by design
+	BIMETAL_GOLDEN=update OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/golden
 
 docs: $(DEV) ## strict build of the documentation, without network
 	$(BIN)/python scripts/generate_docs.py --check && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
