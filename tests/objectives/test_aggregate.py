@@ -9,6 +9,7 @@ from tests.objectives.tables import marks, numbers
 from bimetal.objectives.aggregate import (
     fixed_length,
     prompt_mean,
+    prompt_sum,
     sequence_mean,
     sequence_sum,
     token_budget,
@@ -61,6 +62,13 @@ def test_prompt_mean_divides_by_the_tokens_of_the_group_and_counts_groups():
     assert float(prompt_mean().count(members, WEIGHTS, GROUPS)) == 2
 
 
+def test_prompt_sum_does_not_divide_by_tokens_and_counts_groups_that_have_some():
+    members = marks([[1, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    groups = torch.tensor([0, 1, 0, 2])
+    assert prompt_sum().scale(members, groups).tolist() == members.to(torch.float64).tolist()
+    assert float(prompt_sum().count(members, numbers([[1.0] * 4] * 4), groups)) == 2
+
+
 def test_prompt_mean_does_not_count_a_group_without_members():
     assert (
         float(prompt_mean().count(marks([[1], [0], [0]]), numbers([[1.0]] * 3), torch.tensor([0, 1, 2]))) == 1
@@ -74,7 +82,15 @@ def test_weighted_token_mean_counts_weights_of_members_only():
 
 @pytest.mark.parametrize(
     "aggregate",
-    [token_mean(), sequence_mean(), sequence_sum(), fixed_length(7), prompt_mean(), weighted_token_mean()],
+    [
+        token_mean(),
+        sequence_mean(),
+        sequence_sum(),
+        fixed_length(7),
+        prompt_mean(),
+        prompt_sum(),
+        weighted_token_mean(),
+    ],
     ids=lambda aggregate: aggregate.name,
 )
 def test_nothing_to_count_gives_zero_and_a_finite_scale(aggregate):

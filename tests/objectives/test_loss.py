@@ -10,6 +10,7 @@ from tests.objectives.tables import INF, NAN, a_batch, log, marks, numbers, said
 from bimetal.objectives.correction import capped, old_over_sampler
 from bimetal.objectives.gate import clip, no_gate
 from bimetal.objectives.loss import (
+    Coupled,
     CrossEntropy,
     Divergence,
     Loss,
@@ -129,6 +130,19 @@ def test_divergence_estimators_by_hand(estimator, value, gradient):
     assert seen.tolist() == near([[math.log(2) - 0.5, 0.0, 0.0]])
 
 
+def test_a_coupled_loss_is_a_detached_coefficient_times_the_log_probability():
+    batch = a_batch(MEMBERS)
+    policy = said(log([[0.5, 0.25, INF]]))
+
+    def coefficient(batch, policy, members):
+        return numbers([[-2.0, 0.5, NAN]])
+
+    loss = Coupled(coefficient)(batch, policy, batch.members["k"])
+    assert loss.tolist() == near([[2 * math.log(2), -0.5 * math.log(4), 0.0]])
+    assert slope(loss, policy.logprobs) == [[-2.0, 0.5, 0.0]]
+    assert Coupled(coefficient).watch(batch, policy, batch.members["k"]) == {}
+
+
 def test_divergence_refuses_an_unknown_estimator():
     with pytest.raises(ValueError, match="k1, k2 or k3"):
         Divergence("k4")
@@ -190,6 +204,7 @@ def test_every_loss_is_a_loss():
     losses = (
         PolicyGradient(over_old, no_gate()),
         CrossEntropy(),
+        Coupled(uncertainty),
         Divergence(),
         StatisticLoss("x"),
         ValueRegression(1.0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.objectives.tables import a_trace
 
 from bimetal.core.types import Demonstration, Draft, GroupState, Message, Prompt, PromptId, Stream
-from bimetal.objectives.mix import by_stream, demonstration_only, free, one_demonstration
+from bimetal.objectives.mix import by_stream, demonstration_only, every_demonstration, free, one_demonstration
 
 
 def state(*, demonstrations=0, visit=0, size=4, traces=(), stream=Stream.MAIN) -> GroupState:
@@ -47,6 +47,14 @@ def test_one_demonstration_is_the_last_member():
     )
     assert one_demonstration(state()) == (Draft(),) * 4
     assert one_demonstration(state(demonstrations=2, traces=DONE)) == ()
+
+
+def test_every_demonstration_follows_the_free_rollouts_there_is_room_for():
+    shown = tuple(Draft(prefix_fraction=1.0, demonstration=i) for i in range(3))
+    assert every_demonstration(state(demonstrations=3)) == (Draft(), *shown)
+    assert every_demonstration(state()) == (Draft(),) * 4
+    assert every_demonstration(state(demonstrations=3, size=2)) == shown[:2]
+    assert every_demonstration(state(demonstrations=3, traces=DONE)) == ()
 
 
 def test_by_stream_asks_the_mix_of_the_prompts_stream():

@@ -55,6 +55,7 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("critic/value", "Mean of the critic's values over member tokens.", "reward", "follows reward/mean", "far from reward/mean: warm the critic up"),
     ("critic/squared_error", "Squared error of the critic's values, unclipped.", "reward squared", "falls", "raise the critic's learning rate or warm it up"),
     ("imitation/nll", "Negative log-likelihood of demonstration tokens, unweighted.", "nats per token", "falls", "rises on held-out data: fewer visits per demonstration"),
+    ("diversity/flexible_share", "Demonstration positions whose likeliest tokens hold less than the threshold.", "share", "about 0.3, where the authors calibrate", "near 0 or 1: move the threshold"),
     # ratios and gates
     ("gate/closed_share", "Rollout tokens whose gradient the gate stops.", "share", "0 at the first update, 0.001 to 0.2 after", "high: fewer updates per roll-out batch; always 0 with several updates: the learning rate is too low"),
     ("ratio/mean", "Mean of the importance ratio over member tokens.", "ratio", "near 1", "far from 1: the rollouts are too old"),

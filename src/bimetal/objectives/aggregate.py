@@ -60,6 +60,11 @@ def prompt_mean() -> Aggregate:
     return Aggregate("prompt_mean", _scale_by_group, _count_groups)
 
 
+def prompt_sum() -> Aggregate:
+    """The mean over groups of each group's sum over members (RRHF, arXiv:2304.05302)."""
+    return Aggregate("prompt_sum", _scale_one, _count_groups)
+
+
 def token_budget(tokens: int) -> Aggregate:
     """The sum over members divided by a constant, however many there are (C3PO, arXiv:2506.14731).
 

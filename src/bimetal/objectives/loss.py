@@ -96,6 +96,27 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True, slots=True)
+class Coupled:
+    """A detached coefficient times the log-probability: how a loss that couples traces is written.
+
+    Its gradient is that of the coupled loss; its value is, too, where that one is piecewise linear in scores.
+    """
+
+    coefficient: Weight
+
+    def __call__(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> _PerToken:
+        """sg[c] log p for members."""
+        return only(members, self.coefficient(batch, policy, members)) * only(members, policy.logprobs)
+
+    def watch(
+        self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
+    ) -> Mapping[str, _PerToken]:
+        """Nothing beyond the term's own loss."""
+        del batch, policy, members
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class Divergence:
     """An estimate of KL(policy || reference) from the sampled token: ``k1``, ``k2`` or ``k3``, in nats.
 

@@ -33,6 +33,15 @@ def one_demonstration(state: GroupState) -> tuple[Draft, ...]:
     return (Draft(),) * (state.size - 1) + (_whole(state),)
 
 
+def every_demonstration(state: GroupState) -> tuple[Draft, ...]:
+    """Every whole demonstration that the group has room for, after free rollouts: candidates to be ranked."""
+    if state.traces:
+        return ()
+    shown = min(len(state.demonstrations), state.size)
+    whole = tuple(Draft(prefix_fraction=1.0, demonstration=i) for i in range(shown))
+    return (Draft(),) * (state.size - shown) + whole
+
+
 def by_stream(main: Mix, demonstrations: Mix) -> Mix:
     """One mix for prompts that are rolled out, another for those that only lend their demonstrations."""
 
