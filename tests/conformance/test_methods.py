@@ -19,6 +19,13 @@ FURTHER = {
     "grpo": [{"beta": 0.04}, {"beta": 0.04, "estimator": "k2"}],
     "ppo": [{"dual_clip": 3.0, "value_clip": 0.2, "trace_decay": 0.95, "discount": 0.99}],
     "sft": [{"aggregate": "sequence_mean"}, {"aggregate": "sequence_sum"}],
+    "dft": [{"anchor": 0.1, "direction": "reverse"}],
+    "iw_sft": [{"power": 2.0, "aggregate": "sequence_sum"}],
+    "stm": [{"keep": "unlikely"}],
+    "c_rlft": [{"balance": "sequence"}],
+    "on_policy_sft": [{"aggregate": "sequence_mean"}],
+    "superhf": [{"beta": 0.0}, {"aggregate": "sequence_sum", "least_reward": 1.0}],
+    "rrhf": [{"power": 0.5, "weight": 100.0}],
     "chord": [{"rl_aggregate": "token_mean", "rise": 0.5}],
 }
 
