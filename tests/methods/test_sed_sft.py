@@ -33,6 +33,18 @@ def test_where_no_position_is_uncertain_it_is_sft():
     check_against_literal(build(Config(threshold=0.0), RUN), random_groups(0), sft, seed=0, drift="none")
 
 
+def test_the_whole_coefficient_is_one_plus_lambda_p_times_one_minus_two_p():
+    imitation, diversity = build(Config(strength=1.0, threshold=0.95), RUN).terms
+    batch = a_batch({"k": [[1, 1, 1]]})
+    policy = said(log([[0.1, 0.5, 1.0]]), mass=[[0.5] * 3])
+    members = batch.members["k"]
+    loss = imitation.loss(batch, policy, members) + diversity.coefficient * diversity.loss(
+        batch, policy, members
+    )
+    # 1 + 0.1 * 0.8 = 1.08, 1 at p = 1/2, and 1 + 1 * (1 - 2) = 0 at p = 1: a certain token teaches nothing.
+    assert slope(loss, policy.logprobs)[0] == pytest.approx([-1.08, -1.0, 0.0], rel=1e-12, abs=1e-15)
+
+
 def test_the_pull_is_to_one_half_and_only_where_the_mass_is_below_the_threshold():
     batch = a_batch({"k": [[1, 1, 1, 1, 1, 0, 0]]})
     mass = [[0.9, 0.9, 0.9, 0.95, 0.96, 0.1, NAN]]

@@ -13,7 +13,9 @@ from tests.methods.compare import (
     forget_verdict,
     free_groups,
 )
+from tests.objectives.tables import a_group, a_trace
 
+from bimetal.core.types import Signals
 from bimetal.methods.superhf import Config, build
 from bimetal.objectives.method import Need, RunShape
 
@@ -47,6 +49,24 @@ def test_groups_whose_best_is_too_bad_are_left_out():
 
     method = build(Config(least_reward=1.0), RUN)
     check_against_literal(method, (wrong, *others), transcribed, seed=0, drift="none")
+
+
+def test_the_first_of_the_best_is_imitated_and_anchored_and_nobody_else():
+    group = a_group(
+        a_trace("a", policy=2, reward=0.0),
+        a_trace("b", policy=2, reward=0.5),
+        a_trace("c", policy=3, reward=0.5),
+        a_trace("d", policy=1, reward=None),
+    )
+    credits = build(Config(), RUN).credit((group,), Signals())
+    assert [[(w.term, w.segment, w.weight) for w in c.weights] for c in credits] == [
+        [],
+        [("imitation", 1, 1.0), ("anchor", 1, 1.0)],
+        [],
+        [],
+    ]
+    strict = build(Config(least_reward=0.75), RUN).credit((group,), Signals())
+    assert all(c.weights == () for c in strict)
 
 
 def test_without_a_divergence_no_reference_is_asked_for():

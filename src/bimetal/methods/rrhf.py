@@ -75,8 +75,8 @@ def ranked(group: Group) -> tuple[Credit, ...]:
 def out_of_order(power: float) -> Weight:
     """The hinges max(0, s_i - s_j) of pairs with R_i < R_j, as a detached coefficient on every token.
 
-    A candidate counts +1 for each violated pair in which it is the worse one and -1 for each in which it is the
-    better one; that sum over T^power, times log p, adds up to the group's hinges. Needs whole groups.
+    A candidate counts +1 for each violated pair in which it is the worse one and -1 for each in which it is
+    the better one; that sum over T^power, times log p, adds up to the group's hinges. Needs whole groups.
     """
 
     def coefficient(batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:
