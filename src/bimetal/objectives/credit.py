@@ -106,18 +106,29 @@ def sampled_divergence(trace: Trace, signals: Signals) -> tuple[float, ...]:
     Raises:
         ValueError: The reference or the sampler said nothing about this trace.
     """
-    written: list[float | None] = []
+    said: list[float] = []
     for segment in trace.segments:
         if segment.origin is Origin.POLICY:
             if segment.logprobs is None:
                 raise ValueError(f"trace {trace.id} has no sampler log-probabilities; declare Need.SAMPLER")
-            written += segment.logprobs
+            said += segment.logprobs
         elif segment.origin is not Origin.PROMPT:
-            written += [None] * len(segment.token_ids)
+            said += [0.0] * len(segment.token_ids)
     reference = signals.reference_logprobs.get(trace.id)
     if reference is None:
         raise ValueError(f"trace {trace.id} has no reference log-probabilities; declare Need.REFERENCE")
-    return tuple(0.0 if mu is None else mu - r for mu, r in zip(written, reference, strict=True))
+    numbers = zip(said, reference, written(trace), strict=True)
+    return tuple(mu - r if own else 0.0 for mu, r, own in numbers)
+
+
+def written(trace: Trace) -> tuple[bool, ...]:
+    """For each response token, whether the policy wrote it."""
+    return tuple(
+        segment.origin is Origin.POLICY
+        for segment in trace.segments
+        if segment.origin is not Origin.PROMPT
+        for _ in segment.token_ids
+    )
 
 
 def _rewards(traces: Sequence[Trace], reward: Reward | None, signals: Signals) -> dict[TraceId, float]:
