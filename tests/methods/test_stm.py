@@ -11,9 +11,7 @@ from tests.objectives.tables import a_group, a_trace
 
 from bimetal.core.types import Signals
 from bimetal.methods.stm import Config, build
-from bimetal.objectives.compose import shares
 from bimetal.objectives.method import RunShape
-from bimetal.testing.scene import stage
 
 RUN = RunShape(max_response_tokens=LONGEST, group_size=4)
 
@@ -39,13 +37,13 @@ def test_a_threshold_that_keeps_everything_is_sft(threshold, keep):
     check_against_literal(method, random_groups(0), sft, seed=0, drift="some")
 
 
-def test_where_no_token_is_likely_enough_every_share_is_0():
-    # In the random groups of seed 2 the initial model gives no token 2/5.
-    method = build(Config(), RUN)
-    whole = stage(method, random_groups(2), seed=2)
-    batch = whole.batch()
-    assert bool(batch.members["imitation"].any())
-    assert float(shares(method.terms, batch)["imitation"].abs().max()) == 0.0
+def test_a_demonstration_without_a_likely_token_is_no_member():
+    group = a_group(a_trace("a", demonstration=2), a_trace("b", demonstration=2))
+    reference = {"a": (math.log(0.3), math.log(0.2)), "b": (math.log(0.3), math.log(0.5))}
+    first, second = build(Config(), RUN).credit((group,), Signals(reference_logprobs=reference))
+    # 1 / p_0 is 3.33 and 5, then 3.33 and 2: one of four is at most 2.5.
+    assert first.weights == ()
+    assert [w.weight for w in second.weights] == [(0.0, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -60,4 +58,5 @@ def test_a_token_is_kept_by_the_perplexity_of_the_initial_model(keep, expected):
     credit = build(Config(threshold=2.0, keep=keep), RUN).credit
     first, second = credit((group,), Signals(reference_logprobs=reference))
     assert [(w.segment, w.weight) for w in first.weights] == [(1, expected)]
-    assert [(w.segment, w.weight) for w in second.weights] == [(1, (expected[1],))]
+    # Its only shown token has 1 / p_0 of 1.11, above no threshold.
+    assert [(w.segment, w.weight) for w in second.weights] == ([(1, (1.0,))] if keep == "likely" else [])

@@ -7,6 +7,7 @@ Differences from the paper:
    the authors' ignored labels it is the same mean, here over the whole optimizer step.
 3. The control with random tokens is left out; ``unlikely`` tokens are the other control. It masks what the
    paper keeps, so the number of masked tokens is not matched.
+4. To an untrained model no token is likely enough, and nothing is learned: begin from a trained one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def build(options: Config, run: RunShape) -> Method:
 
 
 def masked(threshold: float, keep: str) -> CreditRule:
-    """Demonstration tokens on one side of a perplexity get weight 1, the others 0."""
+    """Demonstration tokens on one side of a perplexity get weight 1, the others 0.
+
+    A demonstration without a token to learn is no member, so that a run that learns nothing is stopped.
+    """
 
     def weight(logprob: float) -> float:
         likely = -logprob <= math.log(threshold)
@@ -63,7 +67,8 @@ def masked(threshold: float, keep: str) -> CreditRule:
             stop = start + len(segment.token_ids)
             if segment.origin is Origin.DEMONSTRATION:
                 weights = tuple(weight(x) for x in logprobs[start:stop])
-                found.append(SegmentWeight(term="imitation", segment=index, weight=weights))
+                if any(weights):
+                    found.append(SegmentWeight(term="imitation", segment=index, weight=weights))
             start = stop
         return Credit(trace_id=trace.id, advantage=1.0, weights=tuple(found))
 
