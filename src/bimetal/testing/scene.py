@@ -42,6 +42,7 @@ from bimetal.objectives.method import Method, Need
 from bimetal.objectives.mix import Mix
 from bimetal.objectives.update import Gradients
 from bimetal.testing.tiny import VOCABULARY, tiny_policy
+from bimetal.trainer.arithmetic import EXACT, Arithmetic
 from bimetal.trainer.optimizer import LearningRate, RoleOptimizer
 from bimetal.trainer.parallel import Ranks
 from bimetal.trainer.policy import CausalPolicy, Critic
@@ -122,22 +123,36 @@ def stage(
 
 
 def asked(
-    whole: Scene, batch: Batch, pieces: Sequence[Piece], *, progress: float = 0.3, ranks: Ranks | None = None
+    whole: Scene,
+    batch: Batch,
+    pieces: Sequence[Piece],
+    *,
+    progress: float = 0.3,
+    ranks: Ranks | None = None,
+    arithmetic: Arithmetic = EXACT,
 ) -> StepAsk:
     """What answers the method's update rule, for any cut of the batch: ``pieces`` are those of this rank."""
     terms = whole.method.terms
+    batch = arithmetic.seen(batch)
     work = Work(batch, shares(terms, batch), pieces)
     named = {STEP: work, "probe": work} if Need.PROBE_BATCH in whole.method.needs else {STEP: work}
     coefficients = {term.name: value_of(term.coefficient, progress) for term in terms}
-    shape = StepShape(micro_batch_tokens=10**9)
+    shape = StepShape(micro_batch_tokens=10**9, arithmetic=arithmetic)
     return StepAsk(whole.models, whole.method, named, coefficients, ranks or Ranks(), shape)
 
 
 def cut_gradients(
-    whole: Scene, batch: Batch, pieces: Sequence[Piece], *, progress: float = 0.3
+    whole: Scene,
+    batch: Batch,
+    pieces: Sequence[Piece],
+    *,
+    progress: float = 0.3,
+    arithmetic: Arithmetic = EXACT,
 ) -> Mapping[str, Gradients]:
     """What the method's update rule gives every trained role, for any cut of the batch."""
-    return whole.method.update.gradients(asked(whole, batch, pieces, progress=progress))
+    return whole.method.update.gradients(
+        asked(whole, batch, pieces, progress=progress, arithmetic=arithmetic)
+    )
 
 
 def drafted_groups(mix: Mix, seed: int, *, groups: int = 4) -> tuple[Group, ...]:

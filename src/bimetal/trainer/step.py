@@ -26,6 +26,7 @@ from bimetal.objectives.controller import value_of
 from bimetal.objectives.logprobs import Statistic
 from bimetal.objectives.method import Method, Need
 from bimetal.objectives.update import Change, Gradients
+from bimetal.trainer.arithmetic import EXACT, Arithmetic
 from bimetal.trainer.parallel import Ranks, is_sharded
 from bimetal.trainer.policy import ENTROPY, CausalPolicy, Other
 from bimetal.trainer.roles import CRITIC, POLICY, Models, Role
@@ -46,6 +47,7 @@ class StepShape:
     compare_sources: bool = False
     number: int = 0
     old_is_policy: bool = True
+    arithmetic: Arithmetic = EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,9 @@ class StepAsk:
         watch = {t.name for t in chosen} - self.seen if reported else set[str]()
         self.seen |= watch
         broken: list[str] = []
-        for piece in work.pieces:
+        for piece in self.shape.arithmetic.pieces(work.pieces):
             broken += self._backward(
-                chosen, work.batch, parts, piece=piece, runner=runner, owner=owner, watch=watch
+                chosen, work, parts, piece=piece, runner=runner, owner=owner, watch=watch
             )
         found = Gradients({name: _taken(p) for name, p in owner.parameters.items()})
         if runner.module is None or not is_sharded(runner.module):
@@ -111,7 +113,7 @@ class StepAsk:
     def _backward(  # noqa: PLR0913 - one piece, and the step it is a part of
         self,
         terms: Sequence[Term],
-        batch: Batch,
+        work: Work,
         parts: Shares,
         *,
         piece: Piece,
@@ -121,11 +123,12 @@ class StepAsk:
     ) -> list[str]:
         """Add one piece's gradient; returns descriptions of what is not finite."""
         device = self.models.device
-        rows = batch.rows(piece.rows).to(device)
+        rows = work.batch.rows(piece.rows).to(device)
         width = rows.input_ids.shape[1]
         index = torch.tensor(piece.rows)
         live = 1.0 if piece.live else 0.0
         local = {t.name: (parts[t.name][index][:, :width] * live).to(device) for t in terms}
+        local = self.shape.arithmetic.piece_shares(terms, rows, local, sum(p.live for p in work.pieces))
         if runner.module is None:
             raise ValueError(
                 f"role {runner.name!r} has no module of its own; ask `through` a role that has one"
@@ -280,6 +283,7 @@ def _has_both_sources(batch: Batch) -> bool:
 
 
 def _work(method: Method, batch: Batch, shape: StepShape, ranks: Ranks) -> Work:
+    batch = shape.arithmetic.seen(batch)
     lengths = [int(n) for n in batch.attention.sum(dim=1)]
     groups = [int(g) for g in batch.group] if Need.WHOLE_GROUPS in method.needs else None
     lists = cut(lengths, tokens=shape.micro_batch_tokens, ranks=ranks.size, groups=groups)
