@@ -10,6 +10,7 @@ from tests.objectives.tables import INF, NAN, a_batch, log, said
 from bimetal.objectives.correction import (
     banded,
     capped,
+    correction_named,
     old_over_sampler,
     sequence_old_over_sampler,
 )
@@ -60,6 +61,20 @@ def test_a_ratio_of_the_policy_is_detached():
     # 0.1 / 0.5, 0.1 / 0.2, 0.1 / 0.9; 0.1 / 0.6
     assert asked(capped(over_old, high=0.3)) == near([[0.2, 0.3, 1 / 9], [1 / 6]])
     assert asked(banded(over_old, low=0.15, high=0.3)) == near([[0.2, 0.0, 0.0], [1 / 6]])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none", [[1.0, 1.0, 1.0], [1.0]]),
+        ("decoupled", [[2.0, 0.5, 1.0], [3.0]]),
+        ("truncated", [[1.5, 0.5, 1.0], [1.5]]),
+        ("truncated_sequence", [[1.0, 1.0, 1.0], [1.5]]),
+        ("banded", [[0.0, 0.0, 1.0], [0.0]]),
+    ],
+)
+def test_corrections_by_name(name, expected):
+    assert asked(correction_named(name, low=0.75, high=1.5)) == near(expected)
 
 
 def test_far_apart_both_stay_finite():

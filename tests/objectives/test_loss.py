@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from tests.objectives.tables import INF, NAN, a_batch, log, marks, numbers, said, slope
 
+from bimetal.core.batch import PolicyOutput
 from bimetal.objectives.correction import capped, old_over_sampler
 from bimetal.objectives.gate import clip, no_gate
 from bimetal.objectives.loss import (
@@ -117,10 +119,13 @@ def test_cross_entropy_does_not_differentiate_its_weight():
         ("k1", math.log(2), 1.0),
         ("k2", math.log(2) ** 2 / 2, math.log(2)),
         ("k3", 0.5 - 1 + math.log(2), 1 - 0.5),  # exp(-l) - 1 + l and 1 - exp(-l)
+        ("k3_plus", 0.5 - 1 + math.log(2), math.log(2)),  # the value of k3, the slope of k2
+        # The old policy said 0.4: 1.25 k3, and its slope 1.25 (k3 + 1 - exp(-l)) = 1.25 l.
+        ("weighted_k3", 1.25 * (math.log(2) - 0.5), 1.25 * math.log(2)),
     ],
 )
 def test_divergence_estimators_by_hand(estimator, value, gradient):
-    batch = a_batch(MEMBERS, reference_logprobs=log([[0.25, 0.5, NAN]]))
+    batch = a_batch(MEMBERS, reference_logprobs=log([[0.25, 0.5, NAN]]), old_logprobs=log([[0.4, 0.5, NAN]]))
     policy = said(log([[0.5, 0.5, INF]]))
     loss = Divergence(estimator)(batch, policy, batch.members["k"])
     assert loss.tolist() == near([[value, 0.0, 0.0]])
@@ -141,6 +146,42 @@ def test_a_coupled_loss_is_a_detached_coefficient_times_the_log_probability():
     assert loss.tolist() == near([[2 * math.log(2), -0.5 * math.log(4), 0.0]])
     assert slope(loss, policy.logprobs) == [[-2.0, 0.5, 0.0]]
     assert Coupled(coefficient).watch(batch, policy, batch.members["k"]) == {}
+
+
+REVERSE, FORWARD = "KL(policy || reference)", "KL(reference || policy)"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "drawn_by", "unbiased", "gradient_of"),
+    [
+        ("k1", "policy", True, None),
+        ("k2", "policy", False, REVERSE),
+        ("k3", "policy", True, FORWARD),
+        ("k3_plus", "policy", True, REVERSE),
+        ("weighted_k3", "policy", True, REVERSE),
+        ("weighted_k3", "old", True, REVERSE),
+    ],
+)
+def test_what_each_estimator_estimates_over_a_whole_vocabulary(estimator, drawn_by, unbiased, gradient_of):
+    # Four words: every word is a position, weighted with the chance that it is drawn, so nothing is sampled.
+    logits = numbers([[0.2, -0.4, 1.0, 0.1]]).requires_grad_()
+    logprobs = torch.log_softmax(logits, dim=-1)
+    reference = torch.log_softmax(numbers([[1.0, 0.3, -0.2, 0.0]]), dim=-1)
+    other = torch.log_softmax(numbers([[0.5, 0.5, 0.0, -0.5]]), dim=-1)
+    old = logprobs.detach() if drawn_by == "policy" else other
+    rows = {"reference_logprobs": reference.tolist(), "old_logprobs": old.tolist()}
+    batch = a_batch({"k": [[1, 1, 1, 1]]}, **rows)
+    loss = Divergence(estimator)(batch, PolicyOutput(logprobs=logprobs), batch.members["k"])
+    estimated = (old.exp() * loss).sum()
+    p, r = logprobs.exp(), reference.exp()
+    exact = {
+        REVERSE: (p * (logprobs - reference)).sum(),
+        FORWARD: (r * (reference - logprobs)).sum(),
+        None: 0 * p.sum(),
+    }
+    assert (abs(float((estimated - exact[REVERSE]).detach())) < 1e-12) == unbiased
+    found, wanted = slope(estimated, logits)[0], slope(exact[gradient_of], logits)[0]
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 def test_divergence_refuses_an_unknown_estimator():

@@ -62,6 +62,8 @@ _TABLE: tuple[tuple[str, str, str, str, str], ...] = (
     ("ratio/max", "Largest importance ratio.", "ratio", "below 10", "as ratio/mean"),
     ("ratio/min", "Smallest importance ratio.", "ratio", "above 0.1", "as ratio/mean"),
     ("correction/mean", "Mean of the detached weight that corrects for who wrote the token.", "ratio", "near 1", "far from 1: sampler and trainer disagree, see policy/sampler_mismatch, or the rollouts are too old"),
+    ("preference/margin", "Gain of the preferred response on the other, both measured against the reference.", "nats", "rises from 0", "stays at 0: the pairs say nothing the policy can learn; explodes: raise beta or lower the learning rate"),
+    ("preference/accuracy", "Pairs whose preferred response gained on the other.", "share", "rises above 0.5", "as preference/margin"),
     # terms
     ("term/NAME/loss", "The term's part of the loss, without its coefficient.", "as the term", "falls for imitation; has no direction for policy gradients", "not finite: the run stops and names the traces"),
     ("term/NAME/tokens", "Member tokens of the term in the step.", "tokens", "above 0", "0: no trace was routed to the term; check demonstrations and credit"),

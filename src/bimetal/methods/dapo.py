@@ -18,6 +18,7 @@ from pydantic import Field
 from bimetal.core.types import Credit, Finish, Group, Origin, Signals, Trace
 from bimetal.objectives.advantage import standardized
 from bimetal.objectives.aggregate import token_mean
+from bimetal.objectives.correction import CorrectionName, correction_named
 from bimetal.objectives.credit import CreditRule, Reward, by_group, nothing
 from bimetal.objectives.gate import clip
 from bimetal.objectives.loss import PolicyGradient
@@ -42,6 +43,14 @@ class Config(Options):
     """The ratio may rise by this before a positive advantage stops teaching; a share (paper: 0.28)."""
     epsilon: float = Field(1e-6, gt=0)
     """Added to the standard deviation of the group's rewards (verl: 1e-6)."""
+    correction: CorrectionName = "none"
+    """What corrects for rollouts of another engine or older weights: nothing; p_old / mu as it is (decoupled
+    PPO); held at ``correction_high``, by token or sequence (truncated importance sampling); or 0 outside the
+    band (IcePop)."""
+    correction_low: float = Field(0.5, ge=0, le=1)
+    """The least p_old / mu that ``banded`` keeps; a ratio (NeMo-RL: 0.5)."""
+    correction_high: float = Field(2.0, ge=1)
+    """The largest p_old / mu; a ratio (verl: 2)."""
     overlong: Literal["shape", "filter", "keep"] = "shape"
     """Long responses are penalized softly (paper, section 3.4); or, where cut at the limit, left out of the
     loss and its mean but not of the group's statistics (the same section's first step); or just kept."""
@@ -51,7 +60,9 @@ class Config(Options):
 
 def build(options: Config, run: RunShape) -> Method:
     """Assemble the method."""
-    surrogate = PolicyGradient(over_old, clip(options.clip_low, options.clip_high))
+    low, high = options.correction_low, options.correction_high
+    correction = correction_named(options.correction, low=low, high=high)
+    surrogate = PolicyGradient(over_old, clip(options.clip_low, options.clip_high), correction)
     buffer = options.overlong_share * run.max_response_tokens if options.overlong == "shape" else None
     rule = by_group(
         standardized(options.epsilon),
@@ -62,7 +73,7 @@ def build(options: Config, run: RunShape) -> Method:
         mix=free,
         credit=without_cut(rule) if options.overlong == "filter" else rule,
         terms=(Term("rl", surrogate, token_mean()),),
-        needs=frozenset({Need.REWARD}),
+        needs=frozenset({Need.REWARD, *(() if options.correction == "none" else (Need.SAMPLER,))}),
     )
 
 

@@ -6,13 +6,19 @@ They differ where the engine computes otherwise than the trainer, or a rollout i
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bimetal.core.batch import Batch, PolicyOutput
 from bimetal.objectives.ratio import MAX_LOG_RATIO, Ratio, required
-from bimetal.objectives.weight import Weight
+from bimetal.objectives.weight import Weight, one
+
+CorrectionName = Literal["none", "decoupled", "truncated", "truncated_sequence", "banded"]
+"""The corrections that methods offer by name; see ``correction_named``."""
 
 
 def old_over_sampler(
@@ -61,6 +67,22 @@ def banded(ratio: Ratio, *, low: float, high: float) -> Weight:
         return torch.where((found >= low) & (found <= high), found, torch.zeros_like(found))
 
     return weight
+
+
+def correction_named(name: CorrectionName, *, low: float, high: float) -> Weight:
+    """What a method multiplies its loss by, for rollouts of another engine or of older weights.
+
+    ``decoupled`` is p_old / mu as it is, so that the clip is around the old policy and the data are mu's
+    (arXiv:2505.24298); ``truncated`` holds it at ``high``, by token or, as a product, by sequence; ``banded``
+    drops tokens outside [``low``, ``high``]; ``none`` is 1.
+    """
+    return {
+        "none": one,
+        "decoupled": capped(old_over_sampler, high=math.inf),
+        "truncated": capped(old_over_sampler, high=high),
+        "truncated_sequence": capped(sequence_old_over_sampler, high=high),
+        "banded": banded(old_over_sampler, low=low, high=high),
+    }[name]
 
 
 def _log_old_over_sampler(batch: Batch, members: Bool[Tensor, "b t"]) -> Float[Tensor, "b t"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bimetal.core.batch import Batch, PolicyOutput
 from bimetal.objectives.gate import Gate
-from bimetal.objectives.ratio import MAX_LOG_RATIO, Ratio, required
+from bimetal.objectives.ratio import MAX_LOG_RATIO, Ratio, over_old, required
 from bimetal.objectives.weight import Weight, one
 
 _PerToken = Float[Tensor, "b t"]
@@ -118,31 +118,40 @@ class Coupled:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """An estimate of KL(policy || reference) from the sampled token: ``k1``, ``k2`` or ``k3``, in nats.
+    """An estimate of KL(policy || reference) from the sampled token, in nats.
 
     With l = log p - log p_ref: k1 = l, k2 = l^2 / 2, k3 = exp(-l) - 1 + l (Schulman, "Approximating KL
     divergence"). As a loss, k2 has the gradient of the reverse divergence in expectation, k3 that of
-    KL(reference || policy), k1 none.
+    KL(reference || policy), k1 none. ``k3_plus`` has the value of k3 and the gradient of k2; ``weighted_k3``
+    is (p / p_old) k3, whose ratio is differentiated too: both have the reverse divergence's gradient, the
+    latter also where the old policy drew the tokens.
     """
 
     estimator: str = "k3"
 
     def __post_init__(self) -> None:
         """Refuse an estimator that does not exist."""
-        if self.estimator not in {"k1", "k2", "k3"}:
-            raise ValueError(f"estimator must be k1, k2 or k3; got {self.estimator!r}")
+        if self.estimator not in {"k1", "k2", "k3", "k3_plus", "weighted_k3"}:
+            raise ValueError(
+                f"estimator must be k1, k2 or k3, k3_plus or weighted_k3; got {self.estimator!r}"
+            )
 
     def __call__(self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]) -> _PerToken:
         """The estimate for members."""
         reference = required(batch.reference_logprobs, "reference_logprobs")
         log_ratio = only(members, policy.logprobs - reference).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        k2, k3 = log_ratio.square() / 2, torch.expm1(-log_ratio) + log_ratio
         match self.estimator:
             case "k1":
                 return log_ratio
             case "k2":
-                return log_ratio.square() / 2
+                return k2
+            case "k3_plus":
+                return k3.detach() + k2 - k2.detach()
+            case "weighted_k3":
+                return over_old(batch, policy, members) * k3
             case _:
-                return torch.expm1(-log_ratio) + log_ratio
+                return k3
 
     def watch(
         self, batch: Batch, policy: PolicyOutput, members: Bool[Tensor, "b t"]
