@@ -59,15 +59,33 @@ def test_a_single_candidate_is_imitated_as_in_sft():
 
 
 def test_pairs_worked_by_hand():
-    members = {"ranking": [[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]]}
-    rewards = [[0.1, 0.1, NAN], [0.7, INF, NAN], [0.1, 0.1, 0.1], [NAN, NAN, NAN], [0.9, NAN, NAN]]
-    batch = a_batch(members, advantages=rewards, group=[0, 0, 0, 0, 1])
+    members = {"ranking": [[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 0, 0]]}
+    rewards = [
+        [0.1, 0.1, NAN],
+        [0.7, INF, NAN],
+        [0.1, 0.1, 0.1],
+        [NAN, NAN, NAN],
+        [0.9, NAN, NAN],
+        [0.9, NAN, NAN],
+    ]
+    batch = a_batch(members, advantages=rewards, group=[1, 1, 1, 1, 0, 2])
     half = [0.5, 0.5, NAN]
-    policy = said(log([half, [0.25, INF, NAN], [0.125, 0.125, 0.125], [0.9, 0.9, 0.9], [0.01, NAN, NAN]]))
+    policy = said(
+        log(
+            [
+                half,
+                [0.25, INF, NAN],
+                [0.125, 0.125, 0.125],
+                [0.9, 0.9, 0.9],
+                [0.01, NAN, NAN],
+                [0.01, NAN, NAN],
+            ]
+        )
+    )
     loss = Coupled(out_of_order(1.0))(batch, policy, batch.members["ranking"])
     # Scores are log 1/2, log 1/4, log 1/8: of the pairs with unequal reward, (first, second) is out of order
-    # and (third, second) is not; first and third are a tie; the fourth is unknown; the fifth is of another
-    # prompt. The hinge is log 1/2 - log 1/4 = log 2.
+    # and (third, second) is not; first and third are a tie; the fourth is unknown; the others are of
+    # other prompts. The hinge is log 1/2 - log 1/4 = log 2.
     assert float(loss.sum().detach()) == pytest.approx(math.log(2), rel=1e-12)
     # +1/2 on each of the worse one's two tokens, -1 on the better one's only token.
-    assert slope(loss, policy.logprobs) == [[0.5, 0.5, 0.0], [-1.0, 0.0, 0.0], *[[0.0] * 3] * 3]
+    assert slope(loss, policy.logprobs) == [[0.5, 0.5, 0.0], [-1.0, 0.0, 0.0], *[[0.0] * 3] * 4]
