@@ -16,7 +16,19 @@ from bimetal.testing.methods import check_gradient_ignores_the_cut as check_cut
 
 # Options that open a branch the defaults leave shut; a method that is not listed runs with its defaults.
 FURTHER = {
-    "grpo": [{"beta": 0.04}, {"beta": 0.04, "estimator": "k2"}],
+    "grpo": [
+        {"beta": 0.04},
+        {"beta": 0.04, "estimator": "k2"},
+        {"beta": 0.04, "estimator": "weighted_k3", "correction": "truncated_sequence"},
+        {"correction": "banded"},
+    ],
+    "rloo": [{"ratio": "token", "beta": 0.03}, {"ratio": "none"}],
+    "reinforce": [{"correction": "sequence", "cap": 2.0}, {"baseline": "none", "correction": "token"}],
+    "reinforce_pp": [{"beta": 0.05, "discount": 0.9}],
+    "dapo": [{"overlong": "filter", "correction": "decoupled"}],
+    "c3po": [{"budget": 60}],
+    "expert_iteration": [{"kept": 1, "prefer": "shortest"}],
+    "dpo": [{"imitation": 0.2, "smoothing": 0.1}, {"pairs": "offline", "loss": "squared"}],
     "ppo": [{"dual_clip": 3.0, "value_clip": 0.2, "trace_decay": 0.95, "discount": 0.99}],
     "sft": [{"aggregate": "sequence_mean"}, {"aggregate": "sequence_sum"}],
     "dft": [{"anchor": 0.1, "direction": "reverse"}],
