@@ -85,7 +85,8 @@ def _shifted(batch: Batch) -> Batch:
         return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
 
     members = {name: shift(x) & batch.mask for name, x in batch.members.items()}
-    return batch.with_fields(members=members, weights={n: shift(x) for n, x in batch.weights.items()})
+    weights = {name: shift(x) for name, x in batch.weights.items()}
+    return dataclasses.replace(batch, members=members, weights=weights)
 
 
 @dataclass(frozen=True, slots=True)
