@@ -209,3 +209,15 @@ def test_no_private_use_character_left_for_marks_is_an_error():
     every = "".join(map(chr, range(0xE000, 0xF900)))
     with pytest.raises(DataError, match="private-use"):
         Renderer(nano_tokenizer()).response_ids(every + "<|end|>")
+
+
+def test_a_template_that_cuts_or_changes_a_response_is_refused():
+    thinking = CHATML.replace("m['content']", "(m['content'].split('</think>')[-1])")
+    assert thinking != CHATML
+    renderer = Renderer(tokenizer_with(thinking))
+    assert renderer.text_of(renderer.response_ids("plain")) == "plain"
+    with pytest.raises(DataError, match="does not write the response as it stands"):
+        renderer.response_ids("<think>one and one</think>2")
+    shouting = Renderer(tokenizer_with(CHATML.replace("m['content']", "(m['content'] | upper)")))
+    with pytest.raises(ConfigError, match="does not write an assistant's message as it stands"):
+        shouting.check()

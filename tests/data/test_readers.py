@@ -80,6 +80,9 @@ def test_compressed_text_is_read_and_a_truncated_one_named(tmp_path: Path):
         DataError, match=r"data/b\.jsonl\.gz: cannot be read: .*Check that the file is complete"
     ):
         read(tmp_path, "b.jsonl.gz", packed[:-9])
+    spoiled = packed[:10] + bytes([packed[10] ^ 0xFF]) + packed[11:]
+    with pytest.raises(DataError, match=r"data/c\.jsonl\.gz: cannot be read"):
+        read(tmp_path, "c.jsonl.gz", spoiled)
 
 
 def test_tables_have_line_numbers_quotes_and_missing_cells(tmp_path: Path):

@@ -8,6 +8,7 @@ import pytest
 
 from bimetal.core.errors import ConfigError, DataError, UnknownNameError
 from bimetal.core.types import Split
+from bimetal.data.corpus import BadRow, Corpus, write_set_aside
 from bimetal.studies.problems import answer_tokens, domain_tables, generated, held_out_rows, read
 
 TABLES = """
@@ -103,3 +104,16 @@ def test_rows_that_a_recipe_holds_out_are_problems_of_their_split(tmp_path: Path
     assert held_out_rows(recipe, domain_tables(("lab_table",), recipe), Split.TEST) == []
     with pytest.raises(ConfigError, match=r"as a \[\[data.sources\]\] with use = \"selection\""):
         generated(tables, Split.SELECTION, count=9)
+
+
+def test_rows_that_a_run_set_aside_are_left_out_again(tmp_path: Path) -> None:
+    rows = (
+        '{"id": "t", "prompt": "1+1=?", "reference": "2"}\n{"id": "u", "prompt": "1+2=?", "reference": "3"}\n'
+    )
+    (tmp_path / "test.jsonl").write_text(rows)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(HELD_OUT)
+    bad = BadRow(file="test.jsonl", row=1, unit="line", reason="too long", excerpt="")
+    write_set_aside(Corpus(prompts=(), bad_rows=(bad,)), tmp_path / "data")
+    found = held_out_rows(recipe, domain_tables((), recipe), Split.TEST)
+    assert [p.id for p in found] == ["exact_answer/u"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from bimetal.config.model import LoraOptions, ModelOptions
@@ -118,6 +119,14 @@ def test_a_folder_without_weights_is_refused(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"model has no weights; found no \*\.safetensors"):
         load(folder)
+
+
+def test_a_folder_that_lacks_a_weight_is_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.embed_tokens.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"1 of its weights are in no file, among them model\.embed_tokens"):
+        load(str(folder))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])

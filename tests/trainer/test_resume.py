@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from pathlib import Path
@@ -174,3 +175,30 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_from_its_journal(
     assert resume(stopped, sinks=lambda _: [notes]).finished
     assert "no checkpoint yet; begins again" in notes.notes
     check_equal(stopped, whole)
+
+
+def test_two_processes_cannot_train_in_one_folder(finished: Path) -> None:
+    with (finished / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(ConfigError, match="another process is training in"):
+            resume(finished)
+    assert resume(finished).finished
+
+
+def test_ctrl_c_is_told_apart_from_a_wall_time_cap(tmp_path: Path, model: Path) -> None:
+    outcome = start(recipe(tmp_path, model=model, stage=METHODS["sft"]), sinks=lambda _: [Interrupt(at=4)])
+    assert (outcome.finished, outcome.interrupted) == (False, True)
+    capped = {"currency": "optimizer_steps", "amount": 8, "wall_seconds": 1e-9}
+    outcome = start(recipe(tmp_path / "b", model=model, stage=METHODS["sft"], budget=capped))
+    assert (outcome.finished, outcome.interrupted) == (False, False)
+
+
+def test_a_stage_that_is_left_nothing_is_said_to_be_left_out(tmp_path: Path, model: Path) -> None:
+    view = Noted()
+    stages = [
+        {"method": {"name": "sft"}, "prompts_per_batch": 6, "updates_per_rollout": 4, "share": 0.5},
+        {"method": {"name": "grpo"}, "prompts_per_batch": 3, "group_size": 2, "share": 0.5},
+    ]
+    few = {"currency": "optimizer_steps", "amount": 4}
+    assert start(recipe(tmp_path, model=model, stage=stages, budget=few), sinks=lambda _: [view]).finished
+    assert any("stage grpo is left out" in note for note in view.notes)

@@ -14,7 +14,7 @@ from bimetal.core.errors import ConfigError, DataError, UnknownNameError
 from bimetal.core.types import Split, Stream
 from bimetal.methods import grpo, sft
 from bimetal.objectives.method import RunShape
-from bimetal.trainer.needs import check_needs, state_of
+from bimetal.trainer.needs import check_currency, check_needs, state_of
 from bimetal.trainer.workset import keep_fitting, load_workset
 
 SHAPE = RunShape(max_response_tokens=16, group_size=4)
@@ -194,6 +194,43 @@ def test_rows_of_files_can_be_held_out_and_are_never_trained_on(tmp_path):
     assert work.fingerprint != other.fingerprint
 
 
+def test_a_leak_is_found_whatever_the_domain_is_called(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"prompt": "1 + 1=?", "completion": "2"}\n', "ascii")
+    (tmp_path / "s.jsonl").write_text('{"prompt": "1 + 1=?", "reference": "2"}\n', "ascii")
+    for domain in ("", "other"):
+        sources = [
+            {"path": "t.jsonl", "domain": domain},
+            {"path": "s.jsonl", "domain": "exact_answer", "use": "test"},
+        ]
+        tables = {"exact_answer": {}, "other": {"name": "exact_answer"}}
+        with pytest.raises(DataError, match="the same problem is in the train data"):
+            load_workset(recipe(tables, sources), base=tmp_path, code=LocalCode.REFUSED)
+
+
+def test_a_row_that_says_what_a_generator_trains_on_is_a_leak(tmp_path):
+    work = work_of(tmp_path, tables={"lab_arithmetic": ARITHMETIC})
+    copied = next(iter(work.prompts.values())).messages[-1].content
+    (tmp_path / "s.jsonl").write_text(json.dumps({"prompt": copied, "reference": {"answer": 1}}), "ascii")
+    source = {"path": "s.jsonl", "domain": "lab_arithmetic", "use": "selection"}
+    with pytest.raises(DataError, match="the same problem is in the train data"):
+        load_workset(recipe({"lab_arithmetic": ARITHMETIC}, [source]), base=tmp_path, code=LocalCode.REFUSED)
+
+
+def test_a_local_file_alone_is_said_to_make_no_problems(tmp_path):
+    (tmp_path / "mine.py").write_text("def score(prompts, completions, **columns):\n    return []\n", "ascii")
+    with pytest.raises(DataError, match=r"a local file, as \[domain.mine\] names, judges and makes none"):
+        work_of(tmp_path, tables={"mine": {"name": "./mine.py:score"}}, code=LocalCode.ALLOWED)
+
+
+def test_a_budget_that_a_stage_never_spends_is_refused(tmp_path):
+    work = work_of(tmp_path, tables={"lab_arithmetic": ARITHMETIC})
+    for currency in ("generated_tokens", "verdicts"):
+        with pytest.raises(ConfigError, match=f"stage.0: this stage spends no {currency}"):
+            check_currency(work, SFT, where="stage.0", currency=currency, group_size=4)
+        check_currency(work, GRPO, where="stage.0", currency=currency, group_size=4)
+    check_currency(work, SFT, where="stage.0", currency="trained_tokens", group_size=4)
+
+
 def test_held_out_rows_stand_beside_a_generator_of_the_same_domain(tmp_path):
     rows = [{"id": "s", "prompt": "20+20=?", "reference": {"answer": 40}}]
     (tmp_path / "s.jsonl").write_text(json.dumps(rows[0]), "ascii")
@@ -202,7 +239,8 @@ def test_held_out_rows_stand_beside_a_generator_of_the_same_domain(tmp_path):
     work = load_workset(options, base=tmp_path, code=LocalCode.REFUSED)
     found = work.held_out(Split.SELECTION, "lab_arithmetic", 99)
     assert len(found) == 5
-    assert found[-1].id == "lab_arithmetic/s"
+    assert found[0].id == "lab_arithmetic/s"
+    assert work.held_out(Split.SELECTION, "lab_arithmetic", 1) == found[:1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from time import perf_counter
 
@@ -55,15 +56,20 @@ class ProgressSink:
         now = perf_counter()
         if not self._console.is_terminal and now - self._last > QUIET_SECONDS:
             self._last = now
-            self._console.print(f"{progress:5.1%} of budget, {news}", markup=False)
+            self._say(f"{progress:5.1%} of budget, {news}")
 
     def note(self, text: str) -> None:
         """A sentence for people."""
-        self._console.print(printable(text), markup=False)
+        self._say(printable(text))
 
     def close(self) -> None:
         """Stop the bar."""
         self._bar.stop()
+
+    def _say(self, text: str) -> None:
+        # Whoever reads along may go away; the run does not end for that.
+        with contextlib.suppress(OSError, ValueError):
+            self._console.print(text, markup=False)
 
     def _news(self, line: Line) -> str:
         tokens = sum(line.metrics.get(f"budget/{kind}_tokens") or 0.0 for kind in ("generated", "trained"))

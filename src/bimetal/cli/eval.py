@@ -29,7 +29,7 @@ from bimetal.cli._answers import (
     split_of,
 )
 from bimetal.cli._console import JsonFlag, print_error, print_json, print_table, print_text
-from bimetal.core.errors import ConfigError
+from bimetal.core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from bimetal.config.schema import DomainOptions
@@ -72,7 +72,7 @@ def command(
     Example: bimetal eval runs/quickstart --domain lab_table --samples 4 --temperature 0.7 --against lab/nano
     """
     from bimetal.evaluation.paired import paired
-    from bimetal.evaluation.result import SuiteResult, save
+    from bimetal.evaluation.result import SuiteResult
     from bimetal.evaluation.sample import Plan
     from bimetal.rollout.backend import Sampling
     from bimetal.studies.answering import Setting, judging, measured, named
@@ -102,14 +102,33 @@ def command(
                 shown = progress(one.label)
                 results.append(measured(one, found, judge=judge, setting=setting, observe=shown))
     result = results[-1]
-    files = [save(result, subject.run, name=name)] if subject.run is not None else []
-    if output is not None:
-        files.append(written(result, output))
+    files, lost = kept(result, subject.run, name=name, output=output)
     difference = paired(results[0], result) if other is not None else None
     if json:
         print_json(as_json(result, difference, files))
     else:
         show(result, difference, files)
+    if lost is not None:
+        # What took long to compute is shown before the error is told.
+        raise lost
+
+
+def kept(
+    result: SuiteResult, run: Path | None, *, name: str, output: Path | None
+) -> tuple[list[Path], CheckpointError | None]:
+    """The files that the evaluation was written to, and the first failure to write one."""
+    from bimetal.evaluation.result import save
+
+    writers = [lambda: save(result, run, name=name)] if run is not None else []
+    if output is not None:
+        writers.append(lambda: written(result, output))
+    files, lost = list[Path](), None
+    for write in writers:
+        try:
+            files.append(write())
+        except CheckpointError as error:
+            lost = lost or error
+    return files, lost
 
 
 def gathered(

@@ -42,3 +42,5 @@ def command(
         sinks=lambda made: [ProgressSink(made.recipe.name, start=made.budget.progress)],
     )
     report(outcome.folder, outcome.step, outcome.progress, finished=outcome.finished, json=json)
+    if outcome.interrupted:
+        raise KeyboardInterrupt

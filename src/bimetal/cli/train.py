@@ -47,6 +47,8 @@ def command(
         resolved, base=recipe.parent, code=code, sinks=lambda run: [ProgressSink(run.recipe.name)]
     )
     report(outcome.folder, outcome.step, outcome.progress, finished=outcome.finished, json=json)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
 
 
 def report(folder: Path, step: int, progress: float, *, finished: bool, json: bool) -> None:

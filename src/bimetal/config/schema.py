@@ -117,7 +117,7 @@ class TrainerOptions(Options):
     unknown_share_limit: float = Field(default=0.2, ge=0, le=1)
     """Share of verdicts in a roll-out batch that may be unknown before the run stops."""
 
-    max_prompt_tokens: int = Field(default=512, ge=1)
+    max_prompt_tokens: int = Field(default=384, ge=1)
     """Tokens a rendered prompt may have; a longer one is a bad row."""
 
     max_response_tokens: int = Field(default=128, ge=1)
@@ -151,6 +151,15 @@ class EvaluationOptions(Options):
 
     split: Literal["selection", "test"] = "selection"
     """Which held-out problems are used; choose models on selection and keep test for the final numbers."""
+
+    @model_validator(mode="after")
+    def _answers_can_differ(self) -> EvaluationOptions:
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError(
+                f"samples: {self.samples} greedy answers to one problem are all the same; set a temperature "
+                "above 0, or samples to 1"
+            )
+        return self
 
 
 class OptimizerOptions(Options):

@@ -59,6 +59,11 @@ class Renderer:
         """
         question = Message(role="user", content=_PROBE_PROMPT)
         whole, marks = self._rendered([question, Message(role="assistant", content=text)], "whole")
+        if not marks and _encodable(text).strip() not in whole:
+            raise DataError(
+                f"the chat template does not write the response as it stands; found {text[:80]!r} changed or "
+                "cut (some templates drop what stands before </think>); use a template that keeps it"
+            )
         prompt = self._probe_prompt
         prompt_ids = self._encode(prompt, {})
         ids = self._encode(whole, marks)
@@ -87,6 +92,11 @@ class Renderer:
         """
         question = Message(role="user", content=_PROBE_PROMPT)
         whole, _ = self._rendered([question, Message(role="assistant", content=_PROBE_RESPONSE)], "whole")
+        if _PROBE_RESPONSE not in whole:
+            raise ConfigError(
+                "the chat template does not write an assistant's message as it stands; found "
+                f"{whole[-80:]!r} for {_PROBE_RESPONSE!r}; use a template that does"
+            )
         suffix = whole[whole.rindex(_PROBE_RESPONSE) + len(_PROBE_RESPONSE) :]
         closing = next((i for i in self._encode(suffix, {}) if i in self._control_ids), None)
         if closing is None:

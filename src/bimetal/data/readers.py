@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def _content(path: Path, name: str) -> bytes:
         content = path.read_bytes()
         if path.suffix.lower() == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError) as error:  # gzip says EOFError of a truncated file
+    except (OSError, EOFError, zlib.error) as error:  # of a truncated file, and of a damaged one
         raise DataError(f"{name}: cannot be read: {error}. Check that the file is complete") from error
     return content.removeprefix(b"\xef\xbb\xbf")
 

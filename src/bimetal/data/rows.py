@@ -93,7 +93,7 @@ def _record(row: Row, plan: _Plan) -> tuple[Record, tuple[str, ...]]:
         messages=_instructed(content.messages, options),
         reference=content.reference,
         difficulty=None if difficulty is None else number(difficulty, "difficulty"),
-        problem=_optional_text(cells, "problem") or _problem_hash(content.messages),
+        problem=_optional_text(cells, "problem") or said_key(content.messages),
         stream=_stream(cells),
         source=_optional_text(cells, "source") or options.path,
         meta=meta,
@@ -183,7 +183,7 @@ def _text_hash(messages: Sequence[Message]) -> str:
     return hashlib.sha256(chat.encode("ascii")).hexdigest()[:_ID_CHARACTERS]
 
 
-def _problem_hash(messages: Sequence[Message]) -> str:
+def said_key(messages: Sequence[Message]) -> str:
     """The key by which train and test are disjoint: what the users said, blanks and case aside."""
     said = " ".join(message.content for message in messages if message.role != "system")
     words = " ".join(said.casefold().split())

@@ -94,7 +94,7 @@ def opened(name: Named, *, seed: int, device: str) -> Iterator[Opened]:
     loaded = load_causal_lm(
         ModelOptions(name=name.model, device=device), device=place, base=Path.cwd(), seed=seed
     )
-    renderer = Renderer(loaded.tokenizer)
+    renderer = Renderer(loaded.tokenizer, stop_token_ids=loaded.stop_token_ids)
     renderer.check()
     pad = loaded.tokenizer.pad_token_id
     local = find("backends", "local").module

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 
@@ -110,9 +111,9 @@ def forecast(recipe: Recipe, *, base: Path | None = None, code: LocalCode = Loca
 
 def _stage(parts: Parts, plan: Plan) -> StageForecast:
     options, flops = plan.options, flop_model(parts.policy)
-    main = [p for p in parts.work.prompts.values() if p.stream is Stream.MAIN][:SAMPLE]
-    drafts = [(p, plan.method.mix(state_of(parts.work, p, options.group_size))) for p in main]
-    drafts = [(p, some) for p, some in drafts if some]
+    main = (p for p in parts.work.prompts.values() if p.stream is Stream.MAIN)
+    drawn = ((p, plan.method.mix(state_of(parts.work, p, options.group_size))) for p in main)
+    drafts = list(islice(((p, some) for p, some in drawn if some), SAMPLE))
     free = mean(sum(d.prefix_fraction < 1 for d in some) for _, some in drafts)
     shown = mean(sum(d.prefix_fraction == 1 for d in some) for _, some in drafts)
     prompt = round(mean(len(parts.rendering.prompt_ids(p.messages)) for p, _ in drafts))

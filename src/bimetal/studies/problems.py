@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,9 +15,13 @@ from bimetal.config.schema import DomainOptions, TrainerOptions
 from bimetal.core.catalogue import find, is_local_file
 from bimetal.core.errors import ConfigError, DataError
 from bimetal.core.types import JsonValue, Prompt, PromptId, Split
+from bimetal.data.corpus import SET_ASIDE_FILE
 from bimetal.data.records import load_data
 from bimetal.trainer.held_back import load_held_back
 from bimetal.trainer.workset import Referee
+
+BAD_ROWS = "data"
+"""Inside a run folder: where the rows are that it set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +70,34 @@ def held_out_rows(recipe: Path | None, tables: Mapping[str, DomainOptions], spli
     data = read_toml(recipe).get("data", {}) if recipe is not None else {}
     options = validated(DataOptions, data if isinstance(data, dict) else {}, path="data")
     own = tuple(s for s in options.sources if s.use is split and (not s.domain or s.domain in tables))
+    left_out = set_aside_rows(recipe.parent) if recipe is not None else frozenset[tuple[str, int]]()
     if not own or recipe is None:
         return []
-    # What is trained on was kept apart from them when the run began.
+    # What is trained on was kept apart from them when the run began; what it left out is left out here.
     held = load_held_back(
         options.model_copy(update={"sources": own}), base=recipe.parent, referees=tables, trained=()
     )
-    return [prompt for corpus in held.values() for prompt in corpus.prompts]
+    return [
+        prompt
+        for corpus in held.values()
+        for prompt in corpus.prompts
+        if (corpus.places[prompt.id].file, corpus.places[prompt.id].number) not in left_out
+    ]
+
+
+def set_aside_rows(run: Path) -> frozenset[tuple[str, int]]:
+    """File and number of every row that a run set aside; none where the folder is no run's."""
+    path = run / BAD_ROWS / SET_ASIDE_FILE
+    if not path.is_file():
+        return frozenset()
+    rows = [json.loads(line) for line in path.read_text("ascii").splitlines()]
+    return frozenset((str(row["file"]), int(row["row"])) for row in rows)
 
 
 def generated(
     tables: Mapping[str, DomainOptions], split: Split, *, count: int, rows: Sequence[Prompt] = ()
 ) -> Problems:
-    """Up to ``count`` problems of each domain: its own generator's, then those of ``rows``.
+    """Up to ``count`` problems of each domain: those of ``rows``, then its own generator's.
 
     Raises:
         ConfigError: No domain is named, or one has neither a generator nor rows.
@@ -87,7 +107,7 @@ def generated(
     prompts: dict[str, list[Prompt]] = {}
     for key, table in tables.items():
         given = [prompt for prompt in rows if prompt.domain == key]
-        found = [*islice(_drawn(key, table, split), count), *given][:count]
+        found = [*given, *islice(_drawn(key, table, split), max(count - len(given), 0))][:count]
         if not found:
             raise ConfigError(
                 f"domain {key!r} only judges and makes no problems; give them with --data FILE, or in a "

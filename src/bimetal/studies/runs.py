@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -23,25 +24,27 @@ from bimetal.studies.held_out import evaluate_held_out
 from bimetal.studies.local_code import FOLDER as CODE
 from bimetal.studies.local_code import with_kept_code
 from bimetal.studies.manifest import Manifest, manifest_of, read_manifest
+from bimetal.studies.problems import BAD_ROWS
 from bimetal.trainer.loop import train
 from bimetal.trainer.prepare import Parts, assemble, load_parts
 from bimetal.trainer.report import Sink
 from bimetal.trainer.run import Run
 
-RECIPE, MANIFEST, BAD_ROWS = "recipe.toml", "manifest.json", "data"
-_BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, CODE, f".{MANIFEST}.part", f".{RECIPE}.part"})
+RECIPE, MANIFEST, LOCK = "recipe.toml", "manifest.json", ".lock"
+_BEFORE_THE_RECIPE = frozenset({MANIFEST, BAD_ROWS, CODE, LOCK, f".{MANIFEST}.part", f".{RECIPE}.part"})
 """What a start that was killed before it wrote the recipe may have left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a call ended: ``finished`` is false after Ctrl-C or the wall-time cap; ``spent`` is by currency."""
+    """How a call ended: ``finished`` is false after Ctrl-C (then ``interrupted``) or the wall-time cap."""
 
     folder: Path
     finished: bool
     step: int
     progress: float
     spent: Mapping[Currency, int | float]
+    interrupted: bool = False
 
 
 def open_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -80,9 +83,8 @@ def start(
         )
     base = Path.cwd() if base is None else base.resolve()
     parts = load_parts(recipe, base=base, code=code)
-    with closing(parts.pool):
+    with closing(parts.pool), _alone(folder):
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             kept = with_kept_code(recipe, base=base, folder=folder)
         if parts.work.bad_rows:
             write_set_aside(Corpus(prompts=(), bad_rows=parts.work.bad_rows), folder / BAD_ROWS)
@@ -118,7 +120,7 @@ def resume(
     recipe = _extended(_recipe_of(folder), budget)
     refuse_links(folder)
     parts = load_parts(recipe, base=folder, code=code)
-    with closing(parts.pool):
+    with closing(parts.pool), _alone(folder):
         differences = read_manifest(folder / MANIFEST).differences(manifest_of(parts))
         if differences and not inexact:
             raise CheckpointError(
@@ -155,6 +157,7 @@ def _go(
             run.note(opening)
         with _interruptible() as asked:
             finished = train(run, should_stop=asked)
+            interrupted = asked() and not finished
     finally:
         run.backend.close()
         for sink in run.sinks:
@@ -164,8 +167,30 @@ def _go(
         finished=finished,
         step=run.position.step,
         progress=run.budget.progress,
+        interrupted=interrupted,
         spent={c: run.budget.spent(c) for c in Currency},
     )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing into this run folder; the lock ends with the process.
+
+    Raises:
+        ConfigError: Another process is at work there.
+        CheckpointError: The folder cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("wb")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"another process is training in {folder}; wait for it or stop it, or give another output"
+            ) from error
+        yield
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from bimetal.core.errors import ConfigError, DataError
 from bimetal.core.types import Prompt, Split
 from bimetal.data.corpus import BadRow, Corpus
 from bimetal.data.records import load_data
+from bimetal.data.rows import said_key
 
 HELD_BACK = (Split.SELECTION, Split.TEST)
 
@@ -23,14 +24,15 @@ def load_held_back(
         options: The ``[data]`` section.
         base: The recipe's folder.
         referees: Domains that can judge.
-        trained: What is learned from; a problem that stands there, or in an earlier split, is a leak.
+        trained: What is learned from. A problem that stands there, or in an earlier split, is a leak,
+            whatever its domain is called: the same words, or the same key.
 
     Raises:
         ConfigError: Rows name no domain, or one that the recipe has no table for.
         DataError: A source cannot be read, rows have no reference, or a problem stands in two splits, and
             bad rows stop the run.
     """
-    seen = {(p.domain, p.problem): "train" for p in trained if p.problem}
+    seen = {key: "train" for prompt in trained for key in _keys(prompt)}
     found: dict[Split, Corpus] = {}
     for split in HELD_BACK:
         sources = tuple(s for s in options.sources if s.use is split)
@@ -39,7 +41,7 @@ def load_held_back(
         corpus = load_data(options.model_copy(update={"sources": sources}), base=base)
         _check_judged(corpus, split, referees)
         found[split] = _without_leaks(corpus, split, seen=seen, on_bad_rows=options.on_bad_rows)
-        seen |= {(p.domain, p.problem): split.value for p in found[split].prompts if p.problem}
+        seen |= {key: split.value for prompt in found[split].prompts for key in _keys(prompt)}
     return found
 
 
@@ -53,9 +55,7 @@ def _check_judged(corpus: Corpus, split: Split, referees: Collection[str]) -> No
             )
 
 
-def _without_leaks(
-    corpus: Corpus, split: Split, *, seen: Mapping[tuple[str, str], str], on_bad_rows: str
-) -> Corpus:
+def _without_leaks(corpus: Corpus, split: Split, *, seen: Mapping[str, str], on_bad_rows: str) -> Corpus:
     bad: list[BadRow] = []
     kept: list[Prompt] = []
     for prompt in corpus.prompts:
@@ -83,8 +83,13 @@ def _without_leaks(
     )
 
 
-def _fault(prompt: Prompt, split: Split, seen: Mapping[tuple[str, str], str]) -> str:
+def _keys(prompt: Prompt) -> set[str]:
+    """What a problem is known by: its key, and what its messages say, which a generator's key is not."""
+    return {prompt.problem, said_key(prompt.messages)} - {""}
+
+
+def _fault(prompt: Prompt, split: Split, seen: Mapping[str, str]) -> str:
     if prompt.reference is None:
         return "it has no reference to be judged by"
-    other = seen.get((prompt.domain, prompt.problem))
+    other = next((seen[key] for key in sorted(_keys(prompt)) if key in seen), None)
     return "" if other is None else f"the same problem is in the {other} data; {split.value} must not hold it"

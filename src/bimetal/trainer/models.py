@@ -174,8 +174,17 @@ def _pretrained(options: ModelOptions, base: Path) -> tuple[PreTrainedModel, Pre
     with boundary(ConfigError, what):
         shared = {"revision": revision, "trust_remote_code": False}
         dtype = getattr(torch, options.dtype)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **shared)
+        # transformers types this call as if it gave the model alone.
+        loader: Any = AutoModelForCausalLM
+        model, loading = loader.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, output_loading_info=True, **shared
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, **shared)
+    if missing := sorted(loading["missing_keys"]):
+        raise ConfigError(
+            f"model {options.name}: {len(missing)} of its weights are in no file, among them "
+            f"{', '.join(missing[:3])}; they would be random. Complete the folder"
+        )
     return model, tokenizer
 
 

@@ -48,6 +48,23 @@ def check_needs(
         )
 
 
+def check_currency(work: Workset, method: Method, *, where: str, currency: str, group_size: int) -> None:
+    """Refuse a budget that this stage never spends: the stage would never end.
+
+    Raises:
+        ConfigError: The budget counts what only rollouts cost, and the method makes none.
+    """
+    if currency not in ("generated_tokens", "verdicts"):
+        return
+    main = (p for p in work.prompts.values() if p.stream is Stream.MAIN)
+    writes = any(d.prefix_fraction < 1 for p in main for d in method.mix(state_of(work, p, group_size)))
+    if not writes or (currency == "verdicts" and Need.REWARD not in method.needs):
+        raise ConfigError(
+            f"{where}: this stage spends no {currency}, which budget.currency counts, so it would never end; "
+            'set budget.currency = "flops" or "trained_tokens"'
+        )
+
+
 def state_of(work: Workset, prompt: Prompt, size: int) -> GroupState:
     """The empty group of a prompt, as a mix sees it first."""
     return GroupState(

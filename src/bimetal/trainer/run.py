@@ -90,6 +90,11 @@ class Run:
         assign_roles(self.models, self.plans[number])
         self.budget.begin_stage(number)
         self.note(f"stage {self.stage.name} begins at step {self.position.step}")
+        if self.budget.is_stage_spent:
+            self.note(
+                f"stage {self.stage.name} is left out: the stages before it have spent its share of the "
+                "budget; raise budget.amount, or make their roll-out batches smaller"
+            )
 
     def end_stage(self) -> None:
         """Write the model as the stage leaves it, where the recipe asks for it."""

@@ -22,7 +22,7 @@ from bimetal.rollout.backend import Sampling
 from bimetal.rollout.curriculum import Curriculum
 from bimetal.rollout.group import Draw, Judge, Order
 from bimetal.trainer.alarms import Alarms
-from bimetal.trainer.needs import check_needs, state_of
+from bimetal.trainer.needs import check_currency, check_needs, state_of
 from bimetal.trainer.optimizer import LearningRate, RoleOptimizer
 from bimetal.trainer.policy import CausalPolicy, Critic
 from bimetal.trainer.roles import CRITIC, POLICY, REFERENCE, Models, frozen_role, role_of
@@ -122,6 +122,7 @@ def _plan(recipe: Recipe, work: Workset, number: int, *, base: Path, code: Local
         group_size=options.group_size,
         demonstration_prompts=options.demonstration_prompts,
     )
+    check_currency(work, method, where=where, currency=recipe.budget.currency, group_size=options.group_size)
     return Plan(number=number, options=options, method=method)
 
 

@@ -70,11 +70,11 @@ class Workset:
         ]
 
     def held_out(self, split: Split, domain: str, count: int) -> list[Prompt]:
-        """Up to ``count`` held-out problems of a domain: its own generator's, then those of files."""
+        """Up to ``count`` held-out problems of a domain: those of files, then its own generator's."""
         # Drawing a split takes as long as judging it, and every evaluation of a run asks for the same one.
         if (split, domain) not in self.drawn:
             rows = [prompt for prompt in self.held_back.get(split, ()) if prompt.domain == domain]
-            self.drawn[split, domain] = [*self._generated(split, domain), *rows]
+            self.drawn[split, domain] = [*rows, *self._generated(split, domain)]
         return self.drawn[split, domain][:count]
 
     def _generated(self, split: Split, domain: str) -> list[Prompt]:
@@ -111,7 +111,11 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
         if found := corpus.demonstrations.get(prompt.id):
             demonstrations[prompt.id] = found
     if not prompts:
-        raise DataError("the recipe has no prompts; give a [domain.NAME] with problems or a [[data.sources]]")
+        local = [key for key, table in recipe.domain.items() if is_local_file(table.name)]
+        only = f" (a local file, as [domain.{local[0]}] names, judges and makes none)" if local else ""
+        raise DataError(
+            f"the recipe has no prompts{only}; give a [domain.NAME] with problems or a [[data.sources]]"
+        )
     whole = Corpus(prompts=tuple(prompts.values()), demonstrations=demonstrations)
     held = load_held_back(recipe.data, base=base, referees=referees, trained=prompts.values())
     return Workset(
@@ -124,7 +128,7 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
         notes=(*corpus.formats, *(note for c in held.values() for note in c.formats)),
         fingerprint="+".join(c.fingerprint for c in (whole, *held.values())),
         domains=domains,
-        places={**corpus.places, **{i: place for c in held.values() for i, place in c.places.items()}},
+        places={**{i: place for c in held.values() for i, place in c.places.items()}, **corpus.places},
         held_back={split: c.prompts for split, c in held.items()},
     )
 
