@@ -53,10 +53,10 @@ def test_bad_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_a_mistake_is_one_message_on_standard_error_and_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["methods", "gpro", "--json"]) == 2
+    assert main(["methods", "lufy", "--json"]) == 2
     found = capsys.readouterr()
     assert found.out == ""
-    assert found.err == "bimetal: unknown method 'gpro'; did you mean 'grpo'?\n"
+    assert found.err == "bimetal: unknown method 'lufy'; did you mean 'luffy'?\n"
 
 
 def test_a_message_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

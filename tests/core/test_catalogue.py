@@ -46,10 +46,10 @@ def test_a_built_in_entry_is_loaded_by_its_file_name() -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="unknown method 'stf'; did you mean 'sft'"):
-        locate("methods", "stf")
-    with pytest.raises(UnknownNameError, match="unknown method 'stf'; did you mean 'sft'"):
-        find("methods", "stf")
+    with pytest.raises(UnknownNameError, match="unknown method 'lufy'; did you mean 'luffy'"):
+        locate("methods", "lufy")
+    with pytest.raises(UnknownNameError, match="unknown method 'lufy'; did you mean 'luffy'"):
+        find("methods", "lufy")
 
 
 def test_a_plug_in_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from bimetal.core.batch import Batch
 from bimetal.core.errors import NonFiniteError
 from bimetal.core.metrics import Metrics
 from bimetal.data.microbatch import Piece, cut
-from bimetal.objectives.method import Method
+from bimetal.objectives.method import Method, Need
 from bimetal.testing.methods import Candidate, candidates
 from bimetal.testing.scene import Scene, asked, scene
 from bimetal.trainer.optimizer import LearningRate, RoleOptimizer
@@ -58,12 +58,18 @@ def change(whole: Scene, batch: Batch, ranks: Ranks) -> tuple[Tensor, Metrics]:
     return torch.cat([(whole_tensor(p) - b).reshape(-1) for p, b in zip(owned, before, strict=True)]), metrics
 
 
-def long_rows_apart(batch: Batch, ranks: Ranks) -> list[Piece]:
-    """All long rows in one piece on rank 0, then dead ones; each short row in its own on rank 1."""
+def long_rows_apart(method: Method, batch: Batch, ranks: Ranks) -> list[Piece]:
+    """All long rows in one piece on rank 0, then dead ones; each short row in its own on rank 1.
+
+    Where a method asks for whole groups, the groups take the place of the rows.
+    """
+    groups = batch.group.tolist() if Need.WHOLE_GROUPS in method.needs else list(range(batch.size))
+    units = [tuple(i for i, g in enumerate(groups) if g == group) for group in sorted(set(groups))]
     lengths = batch.attention.sum(dim=1).tolist()
-    middle = sorted(lengths)[len(lengths) // 2]
-    long = tuple(i for i, n in enumerate(lengths) if n > middle)
-    short = [Piece(rows=(i,)) for i, n in enumerate(lengths) if n <= middle]
+    sizes = [max(lengths[i] for i in unit) for unit in units]
+    middle = sorted(sizes)[(len(sizes) - 1) // 2]
+    long = tuple(i for unit, size in zip(units, sizes, strict=True) if size > middle for i in unit)
+    short = [Piece(rows=unit) for unit, size in zip(units, sizes, strict=True) if size <= middle]
     if ranks.rank == 1:
         return short
     return [Piece(rows=long), *(Piece(rows=(0,), live=False) for _ in short[1:])]
@@ -90,7 +96,7 @@ def cases(candidate: Candidate, layout: str, ranks: Ranks) -> dict[str, Mapping[
     away = max(abs((metrics.value(n) or 0.0) - (alone.value(n) or 0.0)) for n in names)
 
     apart = a_scene(candidate.method(), layout)
-    ask = asked(apart, batch, long_rows_apart(batch, ranks), ranks=ranks)
+    ask = asked(apart, batch, long_rows_apart(apart.method, batch, ranks), ranks=ranks)
     gradients = [g for role in ask.roles() for g in ask.gradients(role=role).parts.values()]
     vector = -torch.cat([whole_tensor(g).reshape(-1) for g in gradients])
     lengths = [int(n) for n in batch.attention.sum(dim=1)]

@@ -73,6 +73,18 @@ def test_prompts_of_domains_and_files_come_together_with_pools_and_weights(tmp_p
     assert [d.text for d in work.library.of("exact_answer/a")] == ["Answer: 2"]
 
 
+def test_pools_are_named_alike_wherever_the_files_lie(tmp_path):
+    found = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        rows = tmp_path / name / "rows.jsonl"
+        rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), "ascii")
+        source = {"path": str(rows), "domain": "exact_answer"}
+        work = load_workset(recipe({"exact_answer": {}}, [source]), base=tmp_path, code=LocalCode.REFUSED)
+        found.append((work.pools, work.prompts.keys()))
+    assert found[0] == found[1]
+
+
 def test_one_domain_may_come_twice_under_names_of_its_own(tmp_path):
     easy = {**ARITHMETIC, "name": "lab_arithmetic"}
     work = work_of(tmp_path, tables={"easy": easy, "lab_arithmetic": ARITHMETIC})

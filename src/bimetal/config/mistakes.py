@@ -170,7 +170,8 @@ def _place(model: type[Options], location: Sequence[int | str], *, prefix: str) 
         if isinstance(here, type) and issubclass(here, Options):
             owner = here
             field = here.model_fields.get(str(step))
-            description = field.description or "" if field else ""
+            # A help of two lines would look like two mistakes.
+            description = " ".join((field.description or "").split()) if field else ""
             here = field.annotation if field else None
         elif here is not None:
             here = _item(here, step)

@@ -96,6 +96,7 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
     learned = tuple(source for source in recipe.data.sources if source.use is Split.TRAIN)
     data = recipe.data.model_copy(update={"sources": learned})
     corpus = load_data(data, base=base) if learned else Corpus(prompts=())
+    sources: dict[str, int] = {}
     for prompt in corpus.prompts:
         if prompt.id in prompts:
             raise DataError(
@@ -107,7 +108,9 @@ def load_workset(recipe: Recipe, *, base: Path, code: LocalCode) -> Workset:
                 f"table; add one (known here: {', '.join(sorted(referees)) or 'none'})"
             )
         prompts[prompt.id] = prompt
-        pools[prompt.id] = f"{prompt.source or 'data'}/{prompt.domain or 'none'}", corpus.weight_of(prompt.id)
+        # Draws depend on a pool's name, so it must not hold a path: a run is the same wherever its files lie.
+        number = sources.setdefault(prompt.source, len(sources))
+        pools[prompt.id] = f"data-{number}/{prompt.domain or 'none'}", corpus.weight_of(prompt.id)
         if found := corpus.demonstrations.get(prompt.id):
             demonstrations[prompt.id] = found
     if not prompts:
